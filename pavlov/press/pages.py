@@ -1,0 +1,35 @@
+"""A Sphinx extension with what the theme leaves to be mended on our pages."""
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect the mendings; the theme's own handlers must have run before ours."""
+    app.connect("doctree-resolved", drop_repeated_ids)
+    app.connect("html-page-context", link_text_notebook, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def drop_repeated_ids(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Theorems all come with one id, ``proof-content``; an id must be the only one of its page."""
+    for section in doctree.findall(nodes.section):
+        if section["ids"] == ["proof-content"]:
+            section["ids"] = []
+
+
+def link_text_notebook(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Offer the text notebook, which is the chapter's source, beside the executed one."""
+    for group in context.get("header_buttons", []):
+        if group.get("label") == "download-buttons" and str(context.get("sourcename", "")).endswith(".ipynb"):
+            group["buttons"].insert(
+                0,
+                {
+                    "type": "link",
+                    "url": f"{context['pathto']('_sources', 1)}/{pagename}.md",
+                    "text": ".md",
+                    "tooltip": "Download the text notebook",
+                    "icon": "fas fa-file",
+                    "label": "download-text-notebook-button",
+                },
+            )
