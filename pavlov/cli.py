@@ -21,10 +21,8 @@ Profile = Annotated[
     Literal["quick", "full"], typer.Option(help="Quick to check every claim, full to publish.")
 ]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the chapters compute.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Instead of the seed that each chapter states.")]
-Timeout = Annotated[
-    float | None, typer.Option(min=0.1, help="Seconds a cell may take. [600 quick, 7200 full]")
-]
+Seed = Annotated[int | None, typer.Option(help="Instead of the seed that each chapter states.")]
+Timeout = Annotated[float | None, typer.Option(help="Seconds a cell may take. [600 quick, 7200 full]")]
 
 
 class PairCommand(TyperCommand):
@@ -49,7 +47,7 @@ def build(
     profile: Profile = "quick",
     device: Device = "cpu",
     seed: Seed = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Chapters run side by side.")] = 2,
+    jobs: Annotated[int, typer.Option(help="Chapters run side by side.")] = 2,
     force: Annotated[
         bool, typer.Option("--force", help="Run chapters whose results are up to date too.")
     ] = False,

@@ -35,14 +35,15 @@ def build(
     """
     chapters = [project.notebook(name) for name in names] or list(project.notebooks.values())
     planned = [plan(project, chapter, profile=profile, device=device, seed=seed) for chapter in chapters]
+    if jobs < 1:
+        raise UserError(f"jobs is {jobs}, expected 1 or more")
+    limit = _limit(timeout, profile)
     require_device(device)
     with _alone(project):
         due = [job for job in planned if force or not _is_done(job, profile)]
         with own_kernel(project), progress.running(len(due)):
             workers = min(jobs, os.cpu_count() or 1)
-            failures = execute_all(
-                due, workers=workers, timeout=timeout or TIMEOUT[profile], progress=progress
-            )
+            failures = execute_all(due, workers=workers, timeout=limit, progress=progress)
         if failures:
             raise BuildError("\n".join(failures))
         results = results_of(project, profile)
@@ -68,10 +69,11 @@ def run(
 ):
     """Run one chapter aside from the book, with any parameters, and return its executed notebook."""
     job = plan(project, project.notebook(name), profile=profile, device=device, seed=seed, extra=extra)
+    limit = _limit(timeout, profile)
     require_device(device)
     with own_kernel(project), progress.running(1):
         progress.started(name)
-        return execute(job, project.build / "runs" / f"{name}.ipynb", timeout or TIMEOUT[profile])
+        return execute(job, project.build / "runs" / f"{name}.ipynb", limit)
 
 
 def results_of(project: Project, profile: str) -> dict:
@@ -101,6 +103,13 @@ def claims_of(project: Project, profile: str) -> Ledger:
     ]
     book.problems = missing + [p for p in book.problems if p.partition(":")[0] in results]
     return book
+
+
+def _limit(timeout: float | None, profile: str) -> float:
+    """Seconds that a cell may take."""
+    if timeout is not None and timeout <= 0:
+        raise UserError(f"timeout is {timeout:g}, expected more than 0")
+    return timeout or TIMEOUT[profile]
 
 
 def _is_done(job, profile: str) -> bool:

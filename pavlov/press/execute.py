@@ -46,7 +46,7 @@ def execute(job: Job, work: Path, timeout: float) -> nbformat.NotebookNode:
             execution_timeout=timeout,
             # The kernel's folder alone: papermill's `cwd` would move this process, other chapters and all.
             resources={"metadata": {"path": str(job.project.book)}},
-            extra_arguments=["--IPKernelApp.log_level=40"],
+            extra_arguments=["--IPKernelApp.log_level=50"],
         )
     except Exception as error:
         partial = nbformat.read(work, as_version=4) if work.is_file() else None
@@ -136,7 +136,7 @@ def _moved(source: Path, target: Path) -> Path | None:
 
 @contextmanager
 def own_kernel(project):
-    """Make ``python3`` the kernel of this very interpreter, whatever is installed, with the project on path."""
+    """Make ``python3`` the kernel of this very interpreter, whatever is installed; it finds the project."""
     folder = project.build / "jupyter"
     spec = folder / "kernels" / KERNEL / "kernel.json"
     spec.parent.mkdir(parents=True, exist_ok=True)

@@ -103,6 +103,8 @@ def plan(project: Project, chapter: Chapter, *, profile: str, device: str, seed=
         raise choices("profile", profile, PROFILES)
     if device not in DEVICES:
         raise choices("device", device, DEVICES)
+    if seed is not None and seed < 0:
+        raise UserError(f"seed is {seed}, expected 0 or more")
     for name in ("profile", "device"):
         if name in (extra or {}):
             raise UserError(f"parameter {name} is set with --{name}")

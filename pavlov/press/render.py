@@ -13,6 +13,7 @@ from .project import Project
 
 WARNING = re.compile(r"WARNING|ERROR|Exception|Error:")
 DIGEST = ".digest"
+HERE = Path(__file__).parents[2]
 
 
 def is_rendered(project: Project, digest: str) -> bool:
@@ -43,8 +44,9 @@ def _jupyter_book(project: Project, work: Path) -> None:
     stage, config, toc = project.build / "stage", project.root / "_config.yml", project.root / "_toc.yml"
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", stage]
     command += ["--path-output", work, "--config", config, "--toc", toc, "-W", "-n", "--keep-going"]
-    # From the stage, where Python then finds the package: what a page includes is what autodoc imports.
-    environment = os.environ | {"NO_COLOR": "1"}
+    # Python finds the package in the stage first: what a page includes is what autodoc imports.
+    path = os.pathsep.join(filter(None, [str(stage), str(HERE), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"NO_COLOR": "1", "PYTHONPATH": path}
     done = subprocess.run(
         command, cwd=stage, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

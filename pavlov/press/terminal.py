@@ -9,7 +9,6 @@ from rich.text import Text
 
 from .ledger import Ledger, rivals
 
-
 LOG_WIDTH = 140
 
 
