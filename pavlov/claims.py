@@ -28,7 +28,7 @@ class ClaimFailed(AssertionError):
 def check(claim: str, name: str, measured: Estimate, predicted, *, rival) -> None:
     r"""The measurement agrees with the prediction and rejects every rival.
 
-    .. math:: |\bar x - \text{predicted}| \le 5\,\mathrm{se} \quad\text{and}\quad |\bar x - \text{rival}| > 5\,\mathrm{se}
+    .. math:: |\bar x - \text{predicted}| \le 5\,\mathrm{se}, \qquad |\bar x - \text{rival}| > 5\,\mathrm{se}
 
     Args:
         claim: the claim's id in ``book/claims.yml``.
@@ -139,17 +139,18 @@ def _same(a, b) -> bool:
 
 
 def _show(value) -> str:
-    """A value as a reader wants it: four digits, arrays by their range."""
+    """A value as a reader wants it: four digits, and an array by its range."""
     if isinstance(value, Estimate):
-        if np.ndim(value.mean):
-            return f"{_show(value.mean)} ± {np.max(value.stderr):.1g}"
-        return f"{value:.4g}"
-    if isinstance(value, torch.Tensor | np.ndarray | list | tuple):
-        values = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
-        if values.size > 1:
-            return f"{values.size} values from {values.min():.4g} to {values.max():.4g}"
-        return f"{values.item():.4g}" if values.size else "nothing"
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+        return f"{_show(value.mean)} ± {np.max(value.stderr):.1g}"
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray) and value.size > 1:
+        return f"{value.size} values from {value.min():.4g} to {value.max():.4g}"
+    if isinstance(value, float | np.floating | np.ndarray):
+        return f"{float(value):.4g}"
+    if isinstance(value, tuple):
+        return ", ".join(map(_show, value))
+    return str(value)
 
 
 def _report(

@@ -9,7 +9,6 @@ result depends on the seed, the number of trials and the block's size, and on no
 blocks a worker takes at once, nor on how many workers there are, nor in which order they finish.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -32,6 +31,10 @@ class Estimate:
     mean: float | np.ndarray
     stderr: float | np.ndarray
     n: int
+
+    def __getitem__(self, index) -> "Estimate":
+        """One outcome of several."""
+        return Estimate(self.mean[index], self.stderr[index], self.n)
 
     def __format__(self, spec: str) -> str:
         spec = spec or ".4g"
@@ -121,11 +124,12 @@ def _pooled(blocks: Iterable[tuple]) -> Estimate:
 
 
 def proportion(successes: Estimate) -> Estimate:
-    """An estimated probability whose standard error stays honest near 0 and 1 (Agresti and Coull's correction)."""
+    r"""An estimated probability whose standard error stays honest near 0 and 1.
+
+    A thousand trials without a success do not prove that there is none. Agresti and Coull's correction adds two
+    successes and two failures to find the error, :math:`\sqrt{\tilde p(1 - \tilde p)/(n + 4)}`.
+    """
     n = successes.n + 4
-    mean = (successes.mean * successes.n + 2) / n
-    return Estimate(
-        successes.mean,
-        np.sqrt(mean * (1 - mean) / n) if np.ndim(mean) else math.sqrt(mean * (1 - mean) / n),
-        successes.n,
-    )
+    p = (np.asarray(successes.mean) * successes.n + 2) / n
+    stderr = np.sqrt(p * (1 - p) / n)
+    return Estimate(successes.mean, float(stderr) if stderr.ndim == 0 else stderr, successes.n)
