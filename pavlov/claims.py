@@ -1,8 +1,8 @@
 r"""Checks: what turns a sentence of the book into a claim that could have failed.
 
 A check compares what was measured with what the theory predicts *and* with a rival, a wrong answer that somebody
-might give. It passes when the prediction stands and the rival falls. So a run with too few trials, which could not
-tell the two apart, fails.
+might give. It passes when the prediction stands and the rival falls. The theory itself, 5 % larger or smaller, is
+always a rival too. So a run with too few trials, which could not tell them apart, fails.
 
 In a notebook a check shows one line and carries its numbers in the output, from where the press collects them into
 the ledger. A check that fails raises :class:`ClaimFailed`, which stops the chapter.
@@ -19,6 +19,7 @@ from pavlov.montecarlo import Estimate
 
 MIME = "application/vnd.pavlov.check+json"
 SIGMAS = 5  # standard errors: a true prediction misses by chance once in two million checks
+PERTURBATION = 0.05  # a theory that is off by so much must be rejected
 
 
 class ClaimFailed(AssertionError):
@@ -35,7 +36,7 @@ def check(claim: str, name: str, measured: Estimate, predicted, *, rival) -> Non
         name: what is measured, in a few words.
         measured: an estimate with its standard error. For arrays, every entry must agree with the prediction and
             at least one must reject the rival.
-        predicted: the theory's value.
+        predicted: the theory's value. Unless it is zero, the data must also reject it 5 % larger and 5 % smaller.
         rival: a wrong value, or a dict from what a rival says to the value it gives.
 
     Raises:
@@ -49,6 +50,11 @@ def check(claim: str, name: str, measured: Estimate, predicted, *, rival) -> Non
         )
     rivals = _rivals(rival)
     distance = {label: _sigmas(measured, value) for label, value in rivals.items()}
+    against = {label: f"{_show(rivals[label])} ({far:.0f} σ)" for label, far in distance.items()}
+    if np.any(predicted):
+        wrong = (np.multiply(predicted, 1 + sign * PERTURBATION) for sign in (-1, 1))
+        distance["5 % off"] = min(_sigmas(measured, value) for value in wrong)
+        against["5 % off"] = f"{distance['5 % off']:.0f} σ"
     off = _sigmas(measured, predicted)
     _report(
         claim,
@@ -58,7 +64,7 @@ def check(claim: str, name: str, measured: Estimate, predicted, *, rival) -> Non
         measured=_show(measured),
         predicted=_show(predicted),
         off=f"{off:.1f} σ",
-        rivals={label: f"{_show(rivals[label])} ({far:.0f} σ)" for label, far in distance.items()},
+        rivals=against,
     )
 
 

@@ -64,7 +64,7 @@ def signs(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.fl
 def rectified(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
     r"""Unit vectors :math:`\mathrm{relu}(g) / \lVert \mathrm{relu}(g) \rVert`: keys that cannot be negative.
 
-    Their mean is not zero, so any two overlap: in high dimension :math:`k_i \cdot k_j \to 1/\pi \cdot 2 = 2/\pi`.
+    Their mean is not zero, so any two overlap: in high dimension :math:`k_i \cdot k_j \to 1/\pi`.
     Args and errors as :func:`sphere`. A vector whose entries are all negative would be zero; such a draw is
     reflected to its absolute value instead.
     """

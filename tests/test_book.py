@@ -13,7 +13,7 @@ from conftest import ROOT
 from playwright.sync_api import sync_playwright
 
 from pavlov.press.build import build, results_of
-from pavlov.press.ledger import ledger
+from pavlov.press.ledger import ledger, summary_readme
 from pavlov.press.notebook import code_cells, read
 from pavlov.press.project import Project
 from pavlov.press.terminal import Report
@@ -96,6 +96,11 @@ def test_a_chapter_is_silent_on_stderr_and_warns_of_nothing(results, name):
         out for cell in code_cells(results[name]) for out in cell.outputs if out.output_type == "stream"
     ]
     assert [out.text for out in streams if out.name == "stderr"] == []
+
+
+def test_the_readme_shows_the_ledger(results):
+    shown = re.search(r"<!-- claims: .* -->\n(.*)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown[1] == summary_readme(ledger(PROJECT, results)), "paste `python -m pavlov claims --markdown` into README.md"
 
 
 # The pages
