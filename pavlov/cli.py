@@ -14,6 +14,8 @@ from typer.core import TyperCommand
 
 from .press.errors import BuildError, UserError
 
+INTERRUPTED = 130  # what typer makes of Ctrl-C
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An executable companion to a paper.")
 
 Chapters = Annotated[list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="All of them by default.")]
@@ -147,7 +149,7 @@ def _literal(text: str):
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit status."""
     try:
-        return app(args, standalone_mode=False) or 0
+        status = app(args, standalone_mode=False) or 0
     except (UserError, typer.TyperException) as error:
         message = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         if message:  # empty when no command was given, and the help was shown
@@ -156,6 +158,7 @@ def main(args: list[str] | None = None) -> int:
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        os._exit(130)  # without waiting for chapters in their threads: a kernel leaves when its parent does
+    if status == INTERRUPTED:
+        print("interrupted", file=sys.stderr, flush=True)
+        os._exit(status)  # without waiting for chapters in their threads: a kernel leaves when its parent does
+    return status

@@ -121,9 +121,9 @@ def visit(request, book, chromium):
 
     def open_page(name: str):
         tab.goto((HTML / f"{name}.html").as_uri())
-        tab.wait_for_function(
-            "!window.MathJax || (MathJax.startup && MathJax.startup.document.state() >= 190)"
-        )
+        if tab.locator("script[src*=mathjax]").count():
+            tab.wait_for_function("window.MathJax?.startup?.promise !== undefined")
+            tab.evaluate("async () => { await MathJax.startup.promise }")
         return tab, complaints
 
     yield open_page

@@ -417,16 +417,15 @@ def test_pages_come_from_the_text_as_it_is_and_the_outputs_as_they_were(sound):
 # A build that is killed, and two at once
 
 
-def command(project: Project, *words: str, **options) -> subprocess.Popen:
-    """The command line in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+def command(project: Project, *words: str) -> subprocess.Popen:
+    """The command line in a process of its own, which heeds Ctrl-C even where its parent does not."""
     return subprocess.Popen(
         [sys.executable, "-m", "pavlov", *words],
         cwd=project.root,
-        env=environment,
-        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
-        **options,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -443,7 +442,8 @@ def is_alive(pid: int) -> bool:
     return status.is_file() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_killed_build_leaves_nothing_to_trust_and_takes_its_kernels_along(make_book):
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_build_leaves_nothing_to_trust_and_takes_its_kernels_along(make_book, end):
     waits = """
     import os, pathlib, time
     while not pathlib.Path("go").exists():
@@ -457,8 +457,8 @@ def test_a_killed_build_leaves_nothing_to_trust_and_takes_its_kernels_along(make
     second = command(project, "build")
     assert "another build is at work" in second.communicate(timeout=60)[1]
     assert second.returncode == 2
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    first.send_signal(end)
+    first.communicate(timeout=10)
     kernel = int((project.book / "pid").read_text())
     wait_until(lambda: not is_alive(kernel), 10)
     assert not list((project.build / "executed").rglob("*"))

@@ -27,10 +27,12 @@ def number_theorems(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def drop_repeated_ids(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Theorems all come with one id, ``proof-content``; an id must be the only one of its page."""
-    for section in doctree.findall(nodes.section):
-        if section["ids"] == ["proof-content"]:
-            section["ids"] = []
+    """An id must be the only one of its page, but proofs, and citations in docstrings, all come with the same ones."""
+    seen = {"proof-content"}  # the contents of every theorem; nothing refers to it
+    for node in doctree.findall(nodes.Element):
+        if ids := node.get("ids"):
+            node["ids"] = [name for name in ids if name not in seen]
+            seen.update(ids)
 
 
 def link_text_notebook(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
