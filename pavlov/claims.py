@@ -156,7 +156,7 @@ def _show(value) -> str:
         return f"{float(value):.4g}"
     if isinstance(value, tuple):
         return ", ".join(map(_show, value))
-    return str(value)
+    return str(value).replace("**", "^").replace("*", "·")  # stars would be emphasis in Markdown
 
 
 def _report(

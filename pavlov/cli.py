@@ -19,9 +19,7 @@ INTERRUPTED = 130  # what typer makes of Ctrl-C
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An executable companion to a paper.")
 
 Chapters = Annotated[list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="All of them by default.")]
-Profile = Annotated[
-    Literal["quick", "full"], typer.Option(help="Quick to check every claim, full to publish.")
-]
+Profile = Annotated[Literal["quick", "full"], typer.Option(help="Quick to check every claim, full to publish.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the chapters compute.")]
 Seed = Annotated[int | None, typer.Option(help="Instead of the seed that each chapter states.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds a cell may take. [600 quick, 7200 full]")]
@@ -50,9 +48,7 @@ def build(
     device: Device = "cpu",
     seed: Seed = None,
     jobs: Annotated[int, typer.Option(help="Chapters run side by side.")] = 2,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run chapters whose results are up to date too.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run chapters whose results are up to date too.")] = False,
     timeout: Timeout = None,
 ) -> None:
     """Run the chapters that changed, check every claim, and render the book into _build/html.
@@ -101,9 +97,7 @@ def run(
 @app.command()
 def claims(
     profile: Profile = "quick",
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="The table as Markdown, for the README.")
-    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown, for the README.")] = False,
 ) -> None:
     """Print the ledger. Ends with 0 only if every claim has checks and all of them passed."""
     press = _press()
@@ -132,9 +126,7 @@ def _press():
         for module in ("project", "ledger", "terminal", "build"):
             importlib.import_module(f"pavlov.press.{module}")
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"this needs the book's tools ({error.name} is missing): pip install 'pavlov[book]'"
-        ) from None
+        raise UserError(f"this needs the book's tools ({error.name} is missing): pip install 'pavlov[book]'") from None
     return sys.modules["pavlov.press"]
 
 

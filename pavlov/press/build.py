@@ -48,9 +48,7 @@ def build(
             raise BuildError("\n".join(failures))
         results = results_of(project, profile)
         if missing := [name for name in project.notebooks if name not in results]:
-            progress.say(
-                f"not rendered: {', '.join(missing)} must be run first (build without naming chapters)"
-            )
+            progress.say(f"not rendered: {', '.join(missing)} must be run first (build without naming chapters)")
             return None
         _print_book(project, results, progress)
         return project.build / "html" / "index.html"
@@ -120,9 +118,7 @@ def _is_done(job, profile: str) -> bool:
 def _print_book(project: Project, results: dict, progress) -> None:
     book = ledger(project, results)
     if book.problems:
-        raise BuildError(
-            "\n".join(["the ledger does not close:", *(f"  {problem}" for problem in book.problems)])
-        )
+        raise BuildError("\n".join(["the ledger does not close:", *(f"  {problem}" for problem in book.problems)]))
     digest = stage(project, results, book)
     if is_rendered(project, digest):
         progress.say("the book is up to date")

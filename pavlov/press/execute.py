@@ -21,9 +21,7 @@ from .notebook import METADATA, Job, code_cells, has_tag, read
 KERNEL = "python3"
 TIMEOUT = {"quick": 600, "full": 7200}
 # One thread a kernel: chapters run side by side, and sums come out in the same order everywhere.
-THREADS = {
-    f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
-}
+THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
 SHOWN_LINES = 3
 
 

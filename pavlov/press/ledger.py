@@ -44,9 +44,7 @@ class Ledger:
 def ledger(project: Project, notebooks: Mapping[str, object]) -> Ledger:
     """Hold the checks of executed notebooks, by chapter, against the registered claims."""
     fields = Claim.__dataclass_fields__
-    claims = {
-        i: Claim(**{k: v for k, v in entry.items() if k in fields}) for i, entry in project.claims.items()
-    }
+    claims = {i: Claim(**{k: v for k, v in entry.items() if k in fields}) for i, entry in project.claims.items()}
     problems = []
     for chapter, notebook in notebooks.items():
         for check in checks(notebook):
@@ -84,8 +82,7 @@ def summary_page(book: Ledger) -> str:
 def summary_readme(book: Ledger) -> str:
     """The same table in plain Markdown, for the README."""
     rows = [
-        (c.statement, c.source, _verdict(c), f"[{book.titles[c.chapter]}](book/{c.chapter}.md)")
-        for c in book.claims
+        (c.statement, c.source, _verdict(c), f"[{book.titles[c.chapter]}](book/{c.chapter}.md)") for c in book.claims
     ]
     return _table(("Claim", "Source", "Verdict", "Chapter"), rows)
 

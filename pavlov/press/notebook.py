@@ -123,9 +123,7 @@ def _checked(chapter: Chapter, asked: dict) -> dict:
             asked[name] = float(value)
         elif stated[name] is not None and type(value) is not type(stated[name]):
             kind = type(stated[name]).__name__
-            raise UserError(
-                f"parameter {name} of {chapter.name} is {value!r}, expected {kind} like {stated[name]!r}"
-            )
+            raise UserError(f"parameter {name} of {chapter.name} is {value!r}, expected {kind} like {stated[name]!r}")
     return asked
 
 
@@ -151,10 +149,7 @@ def modules(project: Project, chapter: Chapter) -> dict[str, str]:
     # Importing any module runs the package's own __init__ first.
     direct = {project.package} | (named & graph.modules)
     reached = direct.union(*(graph.find_upstream_modules(module) for module in direct))
-    return {
-        module: hashlib.sha256(_source(project, module).read_bytes()).hexdigest()
-        for module in sorted(reached)
-    }
+    return {module: hashlib.sha256(_source(project, module).read_bytes()).hexdigest() for module in sorted(reached)}
 
 
 def _imports(source: str):

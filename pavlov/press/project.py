@@ -38,9 +38,7 @@ class Chapter:
         header = HEADER.match(self.text)
         named = bool(header) and bool(re.search(r"^(jupytext|kernelspec):", header.group(1), re.MULTILINE))
         if not named and re.search(r"^(```|:::)\{code-cell\}", self.text, re.MULTILINE):
-            raise UserError(
-                f"{self.name}: has code cells but no jupytext header, so Jupyter would not open it"
-            )
+            raise UserError(f"{self.name}: has code cells but no jupytext header, so Jupyter would not open it")
         return named
 
 

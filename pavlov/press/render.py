@@ -61,6 +61,4 @@ def _jupyter_book(project: Project, work: Path) -> None:
 def _placed(line: str, stage: Path) -> str:
     """A warning with its place in the chapter: myst-nb counts 10000 lines to a cell."""
     line = line.replace(f"{stage}/", "")
-    return re.sub(
-        r"\.ipynb:(\d+):", lambda m: ": cell {}, line {}:".format(*divmod(int(m.group(1)), 10000)), line
-    )
+    return re.sub(r"\.ipynb:(\d+):", lambda m: ": cell {}, line {}:".format(*divmod(int(m.group(1)), 10000)), line)

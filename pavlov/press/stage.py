@@ -78,9 +78,7 @@ def _set_figure(chapter: Chapter, cell) -> dict[str, bytes]:
     if not figures:
         return {}
     if len([out for out in cell.outputs if "image/png" in out.get("data", {})]) > 1:
-        raise BuildError(
-            f"{chapter.name}: a cell shows more than one image; give each figure a cell of its own"
-        )
+        raise BuildError(f"{chapter.name}: a cell shows more than one image; give each figure a cell of its own")
     figure = figures[0].data.pop(FIGURE)
     path = f"data/{chapter.name}/{figure['name']}.csv"
     caption = f"{figure['caption'].strip()} {{download}}`Data <{path}>`"

@@ -79,9 +79,7 @@ def claims_table(book: Ledger) -> Group:
     """Every claim with its verdict and its checks."""
     parts = []
     for claim in book.claims:
-        head = Text.assemble(
-            (claim.id, "bold"), f" ({claim.chapter}; {claim.source}): ", (claim.verdict, "bold")
-        )
+        head = Text.assemble((claim.id, "bold"), f" ({claim.chapter}; {claim.source}): ", (claim.verdict, "bold"))
         parts += [head, Text(" ".join(claim.statement.split())), checks_table(claim.checks), Text()]
     passed = [check["passed"] for claim in book.claims for check in claim.checks]
     return Group(*parts, Text(f"{len(book.claims)} claims, {len(passed)} checks, {sum(passed)} passed"))
