@@ -60,9 +60,7 @@ def claim(name: str, chapter: str) -> dict:
     return {"id": name, "chapter": chapter, "source": "v1", "statement": "One is $|1|$.", "verdict": "holds"}
 
 
-def write_book(
-    root: Path, chapters: dict[str, str], *, claims=(), profiles=None, modules=None, toc=None
-) -> Project:
+def write_book(root: Path, chapters: dict[str, str], *, claims=(), profiles=None, modules=None, toc=None) -> Project:
     """A project with these chapters (name → text) beside a plain ``index``, and a package named ``toy``."""
     book, package = root / "book", root / "toy"
     book.mkdir(parents=True)

@@ -92,15 +92,13 @@ def test_every_check_rejects_a_rival(results):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_chapter_is_silent_on_stderr_and_warns_of_nothing(results, name):
-    streams = [
-        out for cell in code_cells(results[name]) for out in cell.outputs if out.output_type == "stream"
-    ]
+    streams = [out for cell in code_cells(results[name]) for out in cell.outputs if out.output_type == "stream"]
     assert [out.text for out in streams if out.name == "stderr"] == []
 
 
 def test_the_readme_shows_the_ledger(results):
     shown = re.search(r"<!-- claims: .* -->\n(.*)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert shown[1] == summary_readme(ledger(PROJECT, results)), "paste `python -m pavlov claims --markdown` into README.md"
+    assert shown[1] == summary_readme(ledger(PROJECT, results)), "paste `pavlov claims --markdown` into README.md"
 
 
 # The pages
@@ -136,10 +134,7 @@ def test_a_page_is_whole_without_the_net(visit, name):
     assert complaints == []
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
     assert tab.locator("mjx-merror, .problematic, .system-message").count() == 0
-    assert (
-        tab.evaluate("[...document.images].filter(i => !i.alt.trim() || !i.naturalWidth).map(i => i.src)")
-        == []
-    )
+    assert tab.evaluate("[...document.images].filter(i => !i.alt.trim() || !i.naturalWidth).map(i => i.src)") == []
     ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert sorted({i for i in ids if ids.count(i) > 1}) == []
 

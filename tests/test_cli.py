@@ -108,12 +108,7 @@ def test_no_book_here(monkeypatch, tmp_path, capsys):
 
 
 def test_without_the_books_tools_one_line_says_what_to_install():
-    code = (
-        "import sys; sys.modules['papermill'] = None; from pavlov.cli import main; sys.exit(main(['list']))"
-    )
+    code = "import sys; sys.modules['papermill'] = None; from pavlov.cli import main; sys.exit(main(['list']))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == "pavlov: this needs the book's tools (papermill is missing): pip install 'pavlov[book]'\n"
-    )
+    assert done.stderr == "pavlov: this needs the book's tools (papermill is missing): pip install 'pavlov[book]'\n"

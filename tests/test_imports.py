@@ -20,9 +20,7 @@ def graph():
 
 def science(graph) -> set[str]:
     """Every module that a chapter may show as theory."""
-    modules = {
-        name for name in graph.modules if name.startswith("pavlov.") and not name.startswith("pavlov.press.")
-    }
+    modules = {name for name in graph.modules if name.startswith("pavlov.") and not name.startswith("pavlov.press.")}
     return modules - EVIDENCE - MACHINERY
 
 

@@ -78,9 +78,7 @@ def test_a_chapter_missing_from_the_toc_is_named(make_book):
         _ = project.chapters
 
 
-@pytest.mark.parametrize(
-    ("toc", "message"), [(["a", "z"], r"no book/z\.md"), (["a", "a"], "'a' more than once")]
-)
+@pytest.mark.parametrize(("toc", "message"), [(["a", "z"], r"no book/z\.md"), (["a", "a"], "'a' more than once")])
 def test_a_wrong_entry_in_the_toc_is_named(make_book, toc, message):
     with pytest.raises(UserError, match=message):
         _ = make_book({"a": text_notebook("a")}, toc=toc).chapters
@@ -199,10 +197,7 @@ def test_the_fingerprint_follows_parameters(make_book):
 
 def executed(*checks: dict) -> nbformat.NotebookNode:
     """An executed notebook that published these checks."""
-    outputs = [
-        nbformat.v4.new_output("display_data", {"application/vnd.pavlov.check+json": check})
-        for check in checks
-    ]
+    outputs = [nbformat.v4.new_output("display_data", {"application/vnd.pavlov.check+json": check}) for check in checks]
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(outputs=outputs)])
 
 
@@ -386,9 +381,7 @@ def test_only_named_chapters_run_and_the_book_waits_for_the_others(sound):
     log = built(sound, "a")
     assert log.ran == ["a"]
     assert log.said[-1].startswith("not rendered: b must be run first")
-    assert press.claims_of(Project(sound.root), "quick").problems == [
-        "b: out of date (python -m pavlov build)"
-    ]
+    assert press.claims_of(Project(sound.root), "quick").problems == ["b: out of date (python -m pavlov build)"]
 
 
 def test_a_warning_fails_the_pages_and_leaves_the_old_ones(sound):
@@ -405,10 +398,7 @@ def test_pages_come_from_the_text_as_it_is_and_the_outputs_as_they_were(sound):
     notebook, data = page(project.notebooks["a"], results["a"])
     assert data == {"data/a/fig-dot.csv": b"x\n1\n"}
     figure = next(cell for cell in notebook.cells if "mystnb" in cell.metadata)
-    assert (
-        figure.metadata["mystnb"]["figure"]["caption"]
-        == "A dot, $x^2$. {download}`Data <data/a/fig-dot.csv>`"
-    )
+    assert figure.metadata["mystnb"]["figure"]["caption"] == "A dot, $x^2$. {download}`Data <data/a/fig-dot.csv>`"
     assert {"_ledger/claims.md", "toy/near.py", "_extra/_sources/a.md"} <= set(
         pages(project, results, ledger(project, results))
     )
