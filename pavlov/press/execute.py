@@ -147,7 +147,9 @@ def own_kernel(project):
     }
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": environment}
-    spec.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    half = spec.with_name(f"{os.getpid()}.part")  # another process may be reading it
+    half.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    os.replace(half, spec)
     before = os.environ.get("JUPYTER_PATH")
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(folder), before]))
     try:
