@@ -10,10 +10,11 @@ import jupytext
 import nbformat
 import pytest
 from conftest import ROOT
+from nbclient import NotebookClient
 from playwright.sync_api import sync_playwright
 
 from pavlov.press.build import build, results_of
-from pavlov.press.ledger import ledger, summary_readme
+from pavlov.press.ledger import checks, ledger, summary_readme
 from pavlov.press.notebook import code_cells, read
 from pavlov.press.project import Project
 from pavlov.press.terminal import Report
@@ -73,6 +74,14 @@ def test_the_code_of_a_chapter_passes_the_linter(name, tmp_path):
     ]
     done = subprocess.run([*command, notebook], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_chapter_runs_in_jupyter_as_it_is_opened_there():
+    chapter = PROJECT.chapters[NOTEBOOKS[0]]
+    notebook = jupytext.read(chapter.path)
+    resources = {"metadata": {"path": str(PROJECT.book)}}
+    NotebookClient(notebook, kernel_name="python3", resources=resources).execute()
+    assert len(checks(notebook)) > 0
 
 
 # The evidence
