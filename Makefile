@@ -19,6 +19,7 @@ clean:                    ## forget all results and pages, and keep .venv
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) pip install -r requirements.txt
-	$(RUN) pip install --no-build-isolation --no-deps -e .
+	@echo "Installing the pinned requirements into $(VENV); this takes a few minutes."
+	$(RUN) pip install --quiet -r requirements.txt
+	$(RUN) pip install --quiet --no-build-isolation --no-deps -e .
 	@touch $@
