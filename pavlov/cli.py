@@ -5,7 +5,9 @@ A user's mistake is told in one line on stderr and ends with status 2; work that
 
 import ast
 import importlib
+import json
 import os
+import re
 import sys
 from typing import Annotated, Literal
 
@@ -111,6 +113,44 @@ def claims(
         raise BuildError("\n".join(book.problems))
 
 
+@app.command()
+def design(
+    pairs: Annotated[int, typer.Option(help="Pairs to carry through all layers.")],
+    depth: Annotated[int, typer.Option(help="Layers.")],
+    error: Annotated[float, typer.Option(help="Root-mean-square error allowed at the end; an item has length 1.")],
+    failure: Annotated[float, typer.Option(help="Probability that a head is silent in a layer.")] = 0.0,
+    heads: Annotated[int | None, typer.Option(help="How many heads, if that is given.")] = None,
+    narrowest: Annotated[int, typer.Option(help="Least dimension of a head's keys.")] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Print the least attention layers that carry so many pairs so deep, and the shapes beside them."""
+    from . import design as designs  # torch takes a second to import, which the other commands need not wait for
+
+    try:
+        best = designs.smallest(pairs, depth, epsilon=error, failure=failure, heads=heads, narrowest=narrowest)
+    except ValueError as wrong:
+        raise UserError(_in_words_of_the_options(str(wrong))) from None
+    beside = designs.neighbours(best, epsilon=error)
+    if as_json:
+        report = {"recommended": best.report(error), "beside": {name: s.report(error) for name, s in beside.items()}}
+        print(json.dumps({"pairs": pairs, "depth": depth, "error": error, "failure": failure} | report, indent=2))
+        return
+    print(f"{pairs} pairs through {depth} layers within {error:g}, each head silent with probability {failure:g}\n")
+    print(f"{'':24}{'width':>7}{'heads':>7}{'d_k':>6}{'error':>9}")
+    for name, s in ({"recommended": best} | beside).items():
+        misses = "" if s.rms <= error else "  misses"
+        print(f"{name:24}{s.width:7d}{s.heads:7d}{s.d_k:6d}{s.rms:9.4f}{misses}")
+    print(f"\nwhat limits it: interference {best.interference:.0%}, silent heads {1 - best.interference:.0%}")
+    print(f"attention parameters: {best.parameters:,} (4 L D²)")
+
+
+def _in_words_of_the_options(message: str) -> str:
+    """The package's names for the quantities, as this command spells them."""
+    for name, option in {"n": "--pairs", "epsilon": "--error"}.items():
+        message = re.sub(rf"\b{name}\b", option, message)
+    return re.sub(r"\b(?<!-)(depth|failure|heads|narrowest)(?==| must| over)", r"--\1", message)
+
+
 @app.command(name="list")
 def list_(profile: Profile = "quick") -> None:
     """Print the chapters, in the book's order, and whether their results are up to date."""
@@ -144,6 +184,9 @@ def main(args: list[str] | None = None) -> int:
         status = app(args, standalone_mode=False) or 0
     except (UserError, typer.TyperException) as error:
         message = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        if message.startswith("No such option"):
+            options = [option for p in error.ctx.command.params for option in p.opts if option.startswith("--")]
+            message = f"{message.split(' (')[0].rstrip('.')}; choose from {', '.join(options)}"
         if message:  # empty when no command was given, and the help was shown
             print(f"pavlov: {' '.join(message.split())}", file=sys.stderr)
         return 2

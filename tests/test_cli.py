@@ -1,5 +1,6 @@
 """The command line: one line and status 2 for a mistake, status 1 for work that failed."""
 
+import json
 import subprocess
 import sys
 
@@ -112,3 +113,47 @@ def test_without_the_books_tools_one_line_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "pavlov: this needs the book's tools (papermill is missing): pip install 'pavlov[book]'\n"
+
+
+DESIGN = "design --pairs 64 --depth 12 --error 0.5 --failure 0.05"
+
+
+def test_design_prints_a_shape_its_neighbours_and_what_limits_it(pavlov):
+    status, out, err = pavlov(DESIGN)
+    assert (status, err) == (0, "")
+    row = next(line.split() for line in out.splitlines() if line.startswith("recommended"))
+    assert int(row[1]) == int(row[2]) * int(row[3])
+    assert float(row[4]) <= 0.5
+    assert "one head fewer" in out
+    assert "misses" in out
+    assert "what limits it: interference 95%, silent heads 5%" in out
+
+
+def test_design_speaks_json(pavlov):
+    status, out, err = pavlov(f"{DESIGN} --json")
+    assert (status, err) == (0, "")
+    report = json.loads(out)
+    assert report["recommended"]["meets"] is True
+    assert report["recommended"]["width"] == report["recommended"]["heads"] * report["recommended"]["d_k"]
+    assert report["beside"]["one dimension fewer"]["meets"] is False
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("design --pairs 64 --depth 12", "Missing option '--error'"),
+        ("design --pairs 64 --depth 0 --error 0.5", "--depth must be at least 1, got 0"),
+        ("design --pairs 0 --depth 2 --error 0.5", "--pairs must be at least 1, got 0"),
+        ("design --pairs 64 --depth 12 --error 0", "--error must be positive, got 0.0"),
+        (f"{DESIGN} --heads 0", "--heads must be at least 1, got 0"),
+        (f"{DESIGN} --heads 2", "allow 3 heads, or relax --error, or lower --failure=0.05 or --depth=12"),
+        ("design --pairs 64 --depth 12 --error 0.5 --failure 1", "--failure must be in [0, 1), got 1.0"),
+        ("design --pairs 64 --depth 12 --error 1e-9", "relax --error, or lower --pairs, depth or failure"),
+        ("design --pairs many --depth 12 --error 0.5", "Invalid value for '--pairs'"),
+        ("design --width 3", "No such option: --width; choose from --pairs, --depth, --error, --failure, --heads,"),
+    ],
+)
+def test_an_impossible_design_is_told_in_one_line(pavlov, line, message):
+    status, out, err = pavlov(line)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
