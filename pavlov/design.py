@@ -57,7 +57,7 @@ class Shape:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations for one token: the maps, and one write and one read of each head's memory."""
+        """Floating-point operations for one token, in the maps and in one write and one read of each memory."""
         return 2 * self.parameters + 4 * self.depth * self.width * self.d_k
 
 
