@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -158,6 +159,74 @@ def list_(profile: Profile = "quick") -> None:
     project = press.project.Project.find()
     rows = [(name, c.title, press.build.state(project, c, profile)) for name, c in project.chapters.items()]
     press.terminal.Report().console.print(press.terminal.chapters_table(rows))
+
+
+@app.command()
+def condition(
+    design: Annotated[str, typer.Argument(metavar="DESIGN", help="Such as '10A+ | 10AB+ ; 10C+ | 10AB+'.")],
+    rule: Annotated[str, typer.Option(help="A learning rule, such as delta, hebb or kalman.")] = "delta",
+    alpha: Annotated[str, typer.Option(help="Salience: one for all, or like A=0.4,B=0.1.")] = "1",
+    beta: Annotated[float, typer.Option(help="Learning rate.")] = 0.1,
+    beta_off: Annotated[float | None, typer.Option(help="Learning rate without the US. [beta]")] = None,
+    lam: Annotated[float, typer.Option(help="The US.")] = 1.0,
+    shuffles: Annotated[int, typer.Option(help="Orders drawn for a phase that starts with !.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the shuffles.")] = 0,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the learning curves too.")] = None,
+) -> None:
+    """Put a rule through a conditioning experiment and print the final strengths."""
+    from pavlov import conditioning  # torch takes seconds to import: only this command needs it here
+
+    options = {"beta": beta, "beta_off": beta_off, "lam": lam, "shuffles": shuffles, "seed": seed}
+    try:
+        frame = conditioning.run(design, rule, alpha=_saliences(alpha), **options)
+    except conditioning.DesignError as error:
+        raise UserError(error.line) from None
+    except (ValueError, conditioning.Diverged) as error:
+        raise UserError(str(error)) from None
+    for group, trials in frame.groupby("group"):
+        final = trials.groupby("shuffle").last().drop(columns=["group", "phase", "trial", "type", "response"])
+        strengths = final.dropna(axis=1).mean()
+        print(f"group {group}  " + "  ".join(f"{stimulus} {value:.6f}" for stimulus, value in strengths.items()))
+    if plot:
+        _draw(frame, design, rule, plot)
+
+
+def _saliences(text: str) -> float | dict[str, float]:
+    """A salience for all stimuli, or one for each: ``A=0.4,B=0.1``."""
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [part.split("=", 1) for part in text.split(",")]
+        return {stimulus.strip(): float(value) for stimulus, value in pairs}
+    except ValueError:
+        raise UserError(f"--alpha is {text!r}, expected a number or like A=0.4,B=0.1") from None
+
+
+def _draw(frame, design: str, rule: str, file: Path) -> None:
+    """Strength against trial, one panel a group."""
+    import matplotlib.pyplot as plt
+
+    from pavlov import figures
+
+    figures.use_style()
+    groups = frame["group"].unique()
+    figure, panels = plt.subplots(1, len(groups), figsize=(5.2 * len(groups), 3.8), sharey=True, squeeze=False)
+    for axes, group in zip(panels[0], groups, strict=True):
+        trials = frame[frame["group"] == group].dropna(axis=1)
+        mean = trials.drop(columns=["group", "shuffle", "type", "response"]).groupby("trial").mean()
+        for number, stimulus in enumerate(mean.columns.drop("phase")):  # dashes, since equal curves hide each other
+            axes.plot(mean.index, mean[stimulus], label=stimulus, ls=["-", "--", "-.", ":"][number % 4])
+        for start in mean.index[mean["phase"].diff() > 0]:
+            axes.axvline(start - 0.5, color="gray", lw=0.8, ls=":")
+        axes.set(title=design.split(";")[group - 1].strip(), xlabel="trial")
+        axes.legend()
+    panels[0][0].set_ylabel(f"strength, {rule}")
+    try:
+        figure.savefig(file, transparent=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--plot {file}: {error}") from None
+    finally:
+        plt.close(figure)
 
 
 def _press():

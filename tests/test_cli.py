@@ -157,3 +157,36 @@ def test_an_impossible_design_is_told_in_one_line(pavlov, line, message):
     status, out, err = pavlov(line)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+# The conditioning laboratory
+
+
+def test_condition_prints_the_strengths_and_draws_the_curves(tmp_path, capsys):
+    plot = tmp_path / "curves.png"
+    design = "10A+ | 10AB+ ; 10C+ | 10AB+"
+    assert main(["condition", design, "--rule", "delta", "--plot", str(plot)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["group 1  A 0.806941  B 0.155620", "group 2  A 0.446313  B 0.446313  C 0.651322"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["10AA+"], "stimulus A twice in one compound; to make it stronger, raise its alpha, at character 4: 10A»A+"),
+        (["10A+ || 5A+"], "an empty phase"),
+        (["10A+", "--rule", "rw"], "rule must be one of hebb"),
+        (["10A+", "--beta", "3"], "beta must be in (0, 2)"),
+        (["10A+", "--alpha", "A=x"], "--alpha is 'A=x'"),
+        (["10A+", "--alpha", "-1"], "alpha must be at least 0"),
+        (["10A+", "--plot", "no/such/folder.png"], "--plot no/such/folder.png"),
+        (["10A+", "--plot", "curves.what"], "--plot curves.what"),
+    ],
+)
+def test_a_mistake_in_a_design_is_told_in_one_line(words, message, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["condition", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert message in err
