@@ -16,6 +16,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -544,3 +545,51 @@ def phenomena(rule, **options) -> pd.DataFrame:
     frame = pd.DataFrame({"effect": effects, "shown": [effect > THRESHOLD for effect in effects]})
     frame["meaning"], frame["design"] = ([getattr(p, name) for p in PHENOMENA] for name in ("meaning", "design"))
     return frame.set_index(pd.Index([p.name for p in PHENOMENA], name="phenomenon"))
+
+
+# Human data
+
+HUMAN_DESIGN = "!12A+/12B-/12C- | !6AX+/6BY+/6CD-"
+CUES = "ABCDXY"
+
+
+def ratings() -> pd.DataFrame:
+    """Mean rating of each cue by each of 41 people, in [0, 1]: one row a person, one column a cue.
+
+    From the blocking experiment of :cite:t:`spicer2021representing`, whose design is :data:`HUMAN_DESIGN`; X is the
+    blocked cue and Y its control. The table ships with the package (CC BY 4.0, see ``pavlov/data/README.md``).
+    """
+    with resources.files("pavlov").joinpath("data/blocking_ratings.csv").open() as file:
+        table = pd.read_csv(file)
+    return table.groupby(["ppt", "cue"])["rating"].mean().unstack()[list(CUES)] / 10
+
+
+def predicted_ratings(rule, betas: Sequence[float], *, shuffles: int = 32, seed: int = 0) -> np.ndarray:
+    """Strength of each cue after the human experiment at each rate, ``(betas, cues)``, the mean over shuffles."""
+    rows = [strengths(HUMAN_DESIGN, rule, beta=beta, shuffles=shuffles, seed=seed) for beta in betas]
+    return np.array([[row[cue] for cue in CUES] for row in rows])
+
+
+def fit(predictions: np.ndarray, people: np.ndarray) -> tuple[int, float]:
+    r"""The rate and the gain :math:`g \ge 0` that bring :math:`g V` closest to the mean ratings of some people.
+
+    Args:
+        predictions: ``(betas, cues)``.
+        people: ``(people, cues)``.
+
+    Returns:
+        The index of the best rate, and its gain.
+    """
+    mean = people.mean(0)
+    gain = np.clip(predictions @ mean / np.maximum((predictions**2).sum(1), 1e-300), 0, None)
+    best = int(((gain[:, None] * predictions - mean) ** 2).sum(1).argmin())
+    return best, float(gain[best])
+
+
+def held_out(predictions: np.ndarray, people: np.ndarray) -> np.ndarray:
+    """Root-mean-square error for each person of the fit to all the others, ``(people,)``."""
+    errors = []
+    for person in range(len(people)):
+        best, gain = fit(predictions, np.delete(people, person, 0))
+        errors.append(np.sqrt(((gain * predictions[best] - people[person]) ** 2).mean()))
+    return np.array(errors)

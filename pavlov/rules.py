@@ -396,7 +396,7 @@ def delta_error(n: int, d: int, beta: float = 1.0) -> np.ndarray:
         power[:t] += (beta**2 - 2 * beta * power[:t]) / d + beta**2 * (norm[t] + 2 * power[:t]) / (d * (d + 2))
         match[:t] *= 1 - beta / d
         power[t], match[t] = (1 - beta) ** 2 * norm[t] / d + beta**2, beta
-    return (power - 2 * match + 1)[::-1]
+    return (power - 2 * match + 1)[::-1].copy()  # torch takes no negative strides
 
 
 def delta_limit(age: float | np.ndarray, load: float, beta: float = 1.0):
