@@ -212,7 +212,7 @@ def experiments(
 
     Args:
         design: the field's notation, see the head of this module.
-        rule: a name in :data:`pavlov.rules.RULES`, a rule of your own, or a causal sequence mixer with the
+        rule: a name in ``pavlov.rules.RULES``, a rule of your own, or a causal sequence mixer with the
             signature of :func:`pavlov.attention.linear_attention` or :func:`pavlov.attention.delta_attention`.
         alpha: salience, one for all stimuli or one for each.
         beta: learning rate on trials with the US, and without it unless ``beta_off`` is given.
@@ -536,7 +536,7 @@ def phenomena(rule, **options) -> pd.DataFrame:
 
     Returns:
         A data frame indexed by phenomenon, with the columns effect (in units of the US), shown (effect above
-        :data:`THRESHOLD`), meaning and design.
+        ``THRESHOLD``), meaning and design.
 
     Raises:
         ValueError, Diverged: as :func:`experiments`.
@@ -556,7 +556,7 @@ CUES = "ABCDXY"
 def ratings() -> pd.DataFrame:
     """Mean rating of each cue by each of 41 people, in [0, 1]: one row a person, one column a cue.
 
-    From the blocking experiment of :cite:t:`spicer2021representing`, whose design is :data:`HUMAN_DESIGN`; X is the
+    From the blocking experiment of :cite:t:`spicer2021representing`, whose design is ``HUMAN_DESIGN``; X is the
     blocked cue and Y its control. The table ships with the package (CC BY 4.0, see ``pavlov/data/README.md``).
     """
     with resources.files("pavlov").joinpath("data/blocking_ratings.csv").open() as file:

@@ -291,7 +291,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 
 def rule(name: str | Rule, **options) -> Rule:
-    """A rule by its name in :data:`RULES`, or a rule of the reader's own, with some of its options changed.
+    """A rule by its name in ``RULES``, or a rule of the reader's own, with some of its options changed.
 
     Raises:
         ValueError: for a name that no rule has, an option that the rule has not, or a value outside its range.
