@@ -209,6 +209,14 @@ def recall_error(keys: Tensor, values: Tensor) -> Tensor:
     return keys @ memory.mT - values
 
 
+def squared_errors(keys: Tensor, values: Tensor) -> Tensor:
+    r"""The mean of :math:`\lVert e_j \rVert^2` over the stored pairs, shape ``(...)``: :func:`recall_error` in one pass.
+
+    Args and errors as :func:`recall_error`.
+    """
+    return recall_error(keys, values).square().sum((-2, -1)) / keys.shape[-2]
+
+
 def overlap_sums(keys: Tensor) -> Tensor:
     r"""The worst interference at each unit key, :math:`A_j = \sum_{i \ne j} |k_i \cdot k_j|`.
 
