@@ -17,7 +17,7 @@ import torch
 from pavlov import capacity, stimuli
 
 N = D = 64
-TRIALS = 256  # in one batch
+TRIALS = 64  # in one batch
 ROUNDS = 15
 
 

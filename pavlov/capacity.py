@@ -409,8 +409,8 @@ def identification(n: float, d: int, m: int) -> float:
     nodes, weight = _coordinate(m)
     c, w = nodes[:, None], nodes
     size = np.sqrt(squares)
-    tilted = weight * np.exp(m**2 / (n - 1 + m) * squares / load * (w**2 - 1) / 2)
-    tilted = tilted / tilted.sum(-1, keepdims=True)
+    tilt = m**2 / (n - 1 + m) * squares / load * w**2 / 2 + np.log(weight.clip(1e-300))
+    tilted = special.softmax(tilt, axis=-1)
     other = (1 + size * c - (size + c) * w) / np.sqrt((1 - c**2) * (1 - w**2)).clip(1e-12)
     below = (1 + np.sign(other) * special.betainc(0.5, (m - 2) / 2, other.clip(-1, 1) ** 2)) / 2
     success = ((below * tilted).sum(-1).clip(0, 1) ** (n - 1)) @ weight
@@ -539,9 +539,9 @@ def ladder(
     return table.assign(pairs=[math.floor(pairs + 1e-9) for pairs in table["pairs"]])
 
 
-def _coordinate(d: int, points: int = 61) -> tuple[np.ndarray, np.ndarray]:
+def _coordinate(d: int, points: int = 81) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights for a mean over one coordinate ``sin t`` of a random unit vector: the trapezoid rule."""
-    t = np.linspace(-1, 1, points) * min(math.pi / 2, 9 / math.sqrt(d))
+    t = np.linspace(-1, 1, points) * min(math.pi / 2, 7 / math.sqrt(d))
     weight = np.cos(t).clip(0) ** (d - 2)
     return np.sin(t), weight / weight.sum()
 
