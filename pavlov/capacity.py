@@ -487,7 +487,7 @@ def capacity_at(success, level: float) -> float:
         high *= 2
         if high > 1e12:
             return math.inf
-    return float(brentq(lambda n: success(n) - level, high / 2, high, xtol=1e-9 * high))
+    return float(brentq(lambda n: success(n) - level, high / 2, high, xtol=1e-6 * high))
 
 
 def local_slope(curve, d: int, ratio: float = 2**0.25) -> float:
