@@ -186,7 +186,8 @@ def sweep(
 
     Returns:
         One row a point, in the grid's order (the last parameter varies fastest): its parameters, then its outcomes.
-        The estimate ``x`` has the columns ``x``, ``x_stderr`` and ``x_n``; unnamed outcomes are ``mean``.
+        The estimate ``x`` has the columns ``x``, ``x_stderr`` and ``x_trials``; an unnamed
+        one has ``mean``, ``stderr`` and ``trials``.
 
     Raises:
         ValueError: if the grid is empty or repeats a point, ``workers < 1``, or the file belongs to another sweep.
@@ -238,8 +239,8 @@ def _row(point: Callable[..., Mapping], parameters: dict) -> dict:
     row = {}
     for name, value in (outcome if isinstance(outcome, Mapping) else {"mean": outcome}).items():
         if isinstance(value, Estimate):
-            stderr = "stderr" if name == "mean" else f"{name}_stderr"
-            row |= {name: value.mean, stderr: value.stderr, "n" if name == "mean" else f"{name}_n": value.n}
+            prefix = "" if name == "mean" else f"{name}_"
+            row |= {name: value.mean, f"{prefix}stderr": value.stderr, f"{prefix}trials": value.n}
         else:
             row[name] = value
     if clash := row.keys() & parameters.keys():

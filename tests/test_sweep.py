@@ -51,14 +51,14 @@ def table():
 
 
 def test_a_row_holds_its_parameters_and_its_estimate_in_the_order_of_the_grid(table):
-    assert list(table.columns) == ["scale", "seed", "mean", "stderr", "n"]
+    assert list(table.columns) == ["scale", "seed", "mean", "stderr", "trials"]
     assert table[["scale", "seed"]].values.tolist() == [[s, seed] for s in (1.0, 1 / 3) for seed in (0, 1, 2)]
     assert table["mean"][4] == point(1 / 3, 1).mean
 
 
 def test_outcomes_may_be_named():
     got = sweep(lambda x: {"twice": 2 * x, "draw": point(1.0, x)}, {"x": [0, 3]})
-    assert list(got.columns) == ["x", "twice", "draw", "draw_stderr", "draw_n"]
+    assert list(got.columns) == ["x", "twice", "draw", "draw_stderr", "draw_trials"]
     assert got["twice"].tolist() == [0, 6]
 
 
