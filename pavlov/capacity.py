@@ -210,7 +210,7 @@ def recall_error(keys: Tensor, values: Tensor) -> Tensor:
 
 
 def squared_errors(keys: Tensor, values: Tensor) -> Tensor:
-    r"""The mean of :math:`\lVert e_j \rVert^2` over the stored pairs, shape ``(...)``: :func:`recall_error` in one pass.
+    r"""The mean of :math:`\lVert e_j \rVert^2` over the stored pairs: ``(...)``.
 
     Args and errors as :func:`recall_error`.
     """
@@ -520,7 +520,7 @@ def ladder(
         raise ValueError(f"epsilon must be below 1, got {epsilon}: with it a memory that answers 0 passes")
     beta = math.sqrt(d) if beta is None else beta
     _positive(ridge=ridge, beta=beta)
-    log_leak = _log_leak(d, beta)
+    sharp = 1 + epsilon / (2 - epsilon) * float(np.exp(min(700, -_log_leak(d, beta))))  # 1e304 stands for more
     allowed = epsilon**2
     keep = 1 - delta
     rows = [
@@ -534,7 +534,7 @@ def ladder(
          "dm/(2 ln N)", "approximation"),
         ("identify all", "every value is found", capacity_at(lambda n: identification_every(n, d, m), keep),
          "dm/(8 ln N)", "approximation"),
-        ("softmax", "any values, mean error ≤ ε", 1 + epsilon / (2 - epsilon) * math.exp(-log_leak) if log_leak > -700 else math.inf,
+        ("softmax", "any values, mean error ≤ ε", sharp,
          "e^(√d)" if math.isclose(beta, math.sqrt(d)) else "e^(β - β²/2d) for β ≪ d", "proved"),
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=["criterion", "question", "pairs", "growth", "status"])
