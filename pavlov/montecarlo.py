@@ -163,7 +163,7 @@ def sweep(
     point: Callable[..., Mapping],
     grid: Mapping[str, Sequence],
     *,
-    file: str | os.PathLike | None = None,
+    file: str | Path | None = None,
     executor: Executor | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -251,7 +251,7 @@ def _row(point: Callable[..., Mapping], parameters: dict) -> dict:
 class _Store:
     """The finished rows by number, and their file."""
 
-    def __init__(self, file: str | os.PathLike | None, point: Callable, grid: Mapping):
+    def __init__(self, file: str | Path | None, point: Callable, grid: Mapping):
         self.file = Path(file) if file is not None else None
         inner = point
         while isinstance(inner, partial):
