@@ -1,4 +1,4 @@
-r"""How many pairs one head stores, by two criteria (theorems 4 and 5).
+r"""How many pairs one head stores, by every criterion in use (theorems 4, 5 and 6).
 
 The memory of ``n`` pairs is :math:`S = \sum_i v_i k_i^\top`. At a stored key it answers with the value and a sum of
 the others, weighted by how much their keys overlap:
@@ -17,6 +17,7 @@ import math
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy import special
 from scipy.optimize import brentq
@@ -208,6 +209,14 @@ def recall_error(keys: Tensor, values: Tensor) -> Tensor:
     return keys @ memory.mT - values
 
 
+def squared_errors(keys: Tensor, values: Tensor) -> Tensor:
+    r"""The mean of :math:`\lVert e_j \rVert^2` over the stored pairs: ``(...)``.
+
+    Args and errors as :func:`recall_error`.
+    """
+    return recall_error(keys, values).square().sum((-2, -1)) / keys.shape[-2]
+
+
 def overlap_sums(keys: Tensor) -> Tensor:
     r"""The worst interference at each unit key, :math:`A_j = \sum_{i \ne j} |k_i \cdot k_j|`.
 
@@ -318,6 +327,389 @@ def crossing(failure: Estimate, delta: float = 0.05) -> Estimate:
     return Estimate(float(n + where), float(failure.stderr[n] / step), failure.n)
 
 
+# Theorem 6: other questions, other capacities
+
+
+def gain_error(n: int, d: int) -> float:
+    r"""The mean square error of Hebb's memory read with its best gain (theorem 6).
+
+    .. math:: \min_g \mathbb{E}\lVert g S k_j - v_j \rVert^2 = \min_g\,(1-g)^2 + g^2 \alpha = \frac{\alpha}{1+\alpha},
+              \qquad g = \frac{1}{1+\alpha}
+
+    Args and errors as :func:`interference`.
+    """
+    load = interference(n, d)
+    return load / (1 + load)
+
+
+def least_squares_error(n: int, d: int) -> float:
+    r"""The mean square error of the best linear memory of random keys: :math:`\max(0, 1 - d/n)` (theorem 6).
+
+    It is exact for any fixed unit values, and zero up to :math:`n = d`.
+
+    Args and errors as :func:`interference`.
+    """
+    _require(n=n, d=d)
+    return max(0.0, 1 - d / n)
+
+
+def ridge_error(n: int, d: int, ridge: float) -> float:
+    r"""The mean square error of a ridge memory at its stored keys, in high dimension (theorem 6).
+
+    With :math:`a = n/d` and ridge :math:`\lambda`, Marchenko and Pastur's law :cite:p:`marchenko1967distribution` gives
+
+    .. math:: \frac1n \operatorname{tr}\lambda^2 (G + \lambda)^{-2} \to \frac{\lambda^2 (a s^2 + s)}{r}, \qquad
+              s = \frac{2}{1 - a + \lambda + r}, \qquad r = \sqrt{(1 - a + \lambda)^2 + 4 a \lambda} .
+
+    Args:
+        n, d: as in :func:`interference`.
+        ridge: the penalty λ on the memory's squared length.
+
+    Raises:
+        ValueError: if ``n < 1``, ``d < 1`` or ``ridge <= 0`` (see :func:`least_squares_error` for zero).
+    """
+    _require(n=n, d=d)
+    _positive(ridge=ridge)
+    a = n / d
+    root = math.hypot(1 - a + ridge, 2 * math.sqrt(a * ridge))
+    s = (root - (1 - a + ridge)) / (2 * a * ridge) if a > 1 + ridge else 2 / (1 - a + ridge + root)
+    return ridge**2 * (a * s * s + s) / root
+
+
+def identification(n: float, d: int, m: int) -> float:
+    r"""The probability that the stored value nearest to what a key recalls is its own (theorem 6).
+
+    Let :math:`e_j = R\,\hat e` and :math:`c = v_j \cdot \hat e`, one coordinate of a random unit vector in ``m``
+    dimensions. The right value scores :math:`t = 1 + R c`. A competitor with :math:`w = v_l \cdot \hat e` scores
+    :math:`(R + c) w + \sqrt{(1 - c^2)(1 - w^2)}\,x`, where ``x`` is one coordinate of a random unit vector in
+    ``m - 1`` dimensions. Since :math:`v_l` helped to make :math:`\hat e`, the density of ``w`` is that of a coordinate
+    times :math:`e^{\tau w^2/2}`, with
+
+    .. math:: \tau = \frac{m^2}{n - 1 + m} \frac{R^2}{\alpha}, \qquad
+              P \approx \mathbb{E}_{R, c}\big[\mathbb{P}(\text{score} \le t \mid R, c)^{n-1}\big] .
+
+    Three approximations enter: competitors are independent given the answer, :math:`\tau` comes from Gaussian
+    overlaps, and :math:`R^2` is a Gamma variable with its exact mean and variance.
+
+    Args:
+        n: stored pairs; real, for slopes.
+        d, m: dimensions of keys, at least two, and of values, at least three.
+
+    Raises:
+        ValueError: if ``n < 1``, ``d < 2`` or ``m < 3``.
+    """
+    _require(n=n, d=d - 1)
+    _require(d=m - 2)
+    if n == 1:
+        return 1.0
+    load = (n - 1) / d
+    z = np.linspace(-5, 5, 25)
+    z_weight = np.exp(-(z**2) / 2)
+    squares = _squared_error_quantile(n, d, m, special.ndtr(z))[:, None, None]
+    nodes, weight = _coordinate(m)
+    c, w = nodes[:, None], nodes
+    size = np.sqrt(squares)
+    tilt = m**2 / (n - 1 + m) * squares / load * w**2 / 2 + np.log(weight.clip(1e-300))
+    tilted = special.softmax(tilt, axis=-1)
+    other = (1 + size * c - (size + c) * w) / np.sqrt((1 - c**2) * (1 - w**2)).clip(1e-12)
+    below = (1 + np.sign(other) * special.betainc(0.5, (m - 2) / 2, other.clip(-1, 1) ** 2)) / 2
+    success = ((below * tilted).sum(-1).clip(0, 1) ** (n - 1)) @ weight
+    return float(z_weight @ success / z_weight.sum())
+
+
+def identification_every(n: float, d: int, m: int) -> float:
+    r"""The probability that *every* stored key finds its own value: about :math:`e^{-n(1-P)}` (theorem 6).
+
+    ``P`` is :func:`identification`; failures are taken as rare and independent. Args and errors as there.
+    """
+    return math.exp(-n * (1 - identification(n, d, m)))
+
+
+def every_within(n: float, d: int, m: int, epsilon: float = 1.0) -> float:
+    r"""The probability that all ``n`` pairs with *random* values err by at most ε.
+
+    :math:`\lVert e_j \rVert^2` is taken as a Gamma variable with its exact mean and variance, independent over ``j``.
+
+    Args:
+        n, d, m: as in :func:`identification`.
+        epsilon: the error allowed.
+    """
+    _require(n=n, d=d - 1, epsilon=epsilon)
+    _require(d=m - 1)
+    if n == 1:
+        return 1.0
+    mean, shape = (n - 1) / d, _shape(n, d, m)
+    return float(special.gammainc(shape, epsilon**2 / mean * shape)) ** n
+
+
+def gap_variance(n: int, d: int, m: int) -> float:
+    r"""The variance of the right value's lead over one competitor, whose mean is one (theorem 6).
+
+    .. math:: \operatorname{Var}\big[(v_j - v_l) \cdot S k_j\big]
+              = \Big(1 + \frac1d\Big)\Big(1 + \frac1m\Big) - 1 + \frac{2(n-2)}{dm}
+
+    Args:
+        n: stored pairs, at least two.
+        d, m: dimensions of keys and of values.
+
+    Raises:
+        ValueError: if ``n < 2``, ``d < 1`` or ``m < 1``.
+    """
+    _require(n=n - 1, d=min(d, m))
+    return (1 + 1 / d) * (1 + 1 / m) - 1 + 2 * (n - 2) / (d * m)
+
+
+def softmax_leak(n: int, d: int, beta: float) -> float:
+    r"""The competitors' total weight against the target's, in the mean, before normalisation (theorem 6).
+
+    .. math:: \mathbb{E}\sum_{i \ne j} e^{\beta(\rho_{ij} - 1)} = (n-1)\, e^{-\beta}\,
+              \Gamma(\tfrac d2) \big(\tfrac 2\beta\big)^{d/2-1} I_{d/2-1}(\beta)
+
+    Args:
+        n: stored pairs.
+        d: dimension of the keys, at least two.
+        beta: inverse temperature, for keys and queries of length one.
+
+    Raises:
+        ValueError: if ``n < 1``, ``d < 2`` or ``beta <= 0``.
+    """
+    _require(n=n, d=d - 1)
+    _positive(beta=beta)
+    return (n - 1) * math.exp(_log_leak(d, beta))
+
+
+def capacity_at(success, level: float) -> float:
+    """The number of pairs at which a falling ``success(n)`` crosses a level; infinite if it never does below 1e12."""
+    if success(1) < level:
+        return 1.0
+    high = 2.0
+    while success(high) >= level:
+        high *= 2
+        if high > 1e12:
+            return math.inf
+    return float(brentq(lambda n: success(n) - level, high / 2, high, xtol=1e-6 * high))
+
+
+def local_slope(curve, d: int, ratio: float = 2**0.25) -> float:
+    """The slope of ``curve(d)`` on logarithmic axes at ``d``, from a quarter of an octave on either side."""
+    low, high = round(d / ratio), round(d * ratio)
+    return math.log(curve(high) / curve(low)) / math.log(high / low)
+
+
+def ladder(
+    d: int, m: int, *, epsilon: float = 0.5, delta: float = 0.05, ridge: float = 0.1, beta: float | None = None
+) -> pd.DataFrame:
+    r"""What "capacity" means: the most pairs that one head stores, by each criterion (theorem 6).
+
+    Args:
+        d, m: dimensions of keys and of values, at least two.
+        epsilon: the error allowed, below one (at one, some memories hold any number of pairs).
+        delta: the probability of failing, where a criterion has one.
+        ridge: penalty of the ridge memory.
+        beta: inverse temperature of the softmax for unit keys; :math:`\sqrt d`, what :math:`1/\sqrt{d}` scaling of
+            keys of length :math:`\sqrt d` amounts to, if not given.
+
+    Returns:
+        One row a criterion: ``criterion``, ``question``, ``pairs`` (a whole number), ``growth`` and ``status``.
+
+    Raises:
+        ValueError: if a dimension is below two, or ``epsilon`` or ``delta`` is not between 0 and 1.
+    """
+    _require(d=min(d, m) - 1, epsilon=epsilon, delta=delta)
+    if epsilon >= 1:
+        raise ValueError(f"epsilon must be below 1, got {epsilon}: with it a memory that answers 0 passes")
+    beta = math.sqrt(d) if beta is None else beta
+    _positive(ridge=ridge, beta=beta)
+    sharp = 1 + epsilon / (2 - epsilon) * float(np.exp(min(700, -_log_leak(d, beta))))  # 1e304 stands for more
+    allowed = epsilon**2
+    keep = 1 - delta
+    rows = [
+        ("guaranteed", "any values, error ≤ ε", guaranteed(d, epsilon, delta), "√d", "proved"),
+        ("mean square", "r.m.s. error ≤ ε", average_case(d, epsilon), "d", "exact"),
+        ("best gain", "r.m.s. error ≤ ε", 1 + d * allowed / (1 - allowed), "d", "exact"),
+        ("least squares", "no error", d, "d", "exact"),
+        ("least squares, ε", "r.m.s. error ≤ ε", d / (1 - allowed), "d", "exact"),
+        ("ridge", "r.m.s. error ≤ ε", capacity_at(lambda n: -ridge_error(n, d, ridge), -allowed), "d", "limit"),
+        ("identify one", "a typical value is found", capacity_at(lambda n: identification(n, d, m), keep),
+         "dm/(2 ln N)", "approximation"),
+        ("identify all", "every value is found", capacity_at(lambda n: identification_every(n, d, m), keep),
+         "dm/(8 ln N)", "approximation"),
+        ("softmax", "any values, mean error ≤ ε", sharp,
+         "e^(√d)" if math.isclose(beta, math.sqrt(d)) else "e^(β - β²/2d) for β ≪ d", "proved"),
+    ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["criterion", "question", "pairs", "growth", "status"])
+    return table.assign(pairs=[math.floor(n + 1e-9) if n < 2**53 else n for n in table["pairs"]])
+
+
+def _coordinate(d: int, points: int = 81) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights for a mean over one coordinate ``sin t`` of a random unit vector: the trapezoid rule."""
+    t = np.linspace(-1, 1, points) * min(math.pi / 2, 7 / math.sqrt(d))
+    weight = np.cos(t).clip(0) ** (d - 2)
+    return np.sin(t), weight / weight.sum()
+
+
+def _shape(n: float, d: int, m: int) -> float:
+    r"""Shape of the Gamma variable that has the mean and variance of :math:`\lVert e_j \rVert^2`."""
+    variance = (n - 1) * (3 / (d * (d + 2)) - 1 / d**2) + 2 * (n - 1) * (n - 2) / (d**2 * m)
+    return ((n - 1) / d) ** 2 / variance
+
+
+def _squared_error_quantile(n: float, d: int, m: int, probability):
+    shape = _shape(n, d, m)
+    return special.gammaincinv(shape, probability) * (n - 1) / d / shape
+
+
+def _log_leak(d: int, beta: float) -> float:
+    r"""Logarithm of :math:`\mathbb{E} e^{\beta(\rho-1)}`, by quadrature, which does not overflow."""
+    t = math.pi * ((np.arange(20_000) + 0.5) / 20_000 - 0.5)  # midpoints: spectrally accurate at any d
+    density = (d - 2) * np.log(np.cos(t))
+    return float(special.logsumexp(density + beta * (np.sin(t) - 1)) - special.logsumexp(density))
+
+
+# The ladder, to be measured
+
+
+def least_squares_recall(keys: Tensor, values: Tensor, ridge: float = 0.0) -> Tensor:
+    r"""The errors :math:`S k_j - v_j` of the memory that least squares, or ridge regression, would write.
+
+    The errors are :math:`-\lambda (G + \lambda)^{-1} V` with the Gram matrix ``G``; without a ridge they are what the
+    projection leaves of the values. Source: :cite:t:`personnaz1985information`.
+
+    Args:
+        keys: ``(..., n, d)``.
+        values: ``(..., n, m)``.
+        ridge: λ.
+
+    Returns:
+        ``(..., n, m)``.
+    """
+    if not ridge:
+        return keys @ torch.linalg.lstsq(keys, values).solution - values
+    gram = keys @ keys.mT + ridge * torch.eye(keys.shape[-2], dtype=keys.dtype, device=keys.device)
+    return -ridge * torch.linalg.solve(gram, values)
+
+
+def nearest(keys: Tensor, values: Tensor, queries: int | None = None) -> Tensor:
+    """The index of the stored value that fits what the memory recalls best, for the first so many keys.
+
+    Args:
+        keys: ``(..., n, d)``.
+        values: ``(..., n, m)``.
+        queries: how many keys to test; all if not given.
+
+    Returns:
+        Integers ``(..., queries)``.
+    """
+    recalled = keys[..., :queries, :] @ (values.mT @ keys).mT
+    return (recalled @ values.mT).argmax(-1)
+
+
+def measure_least_squares(n: int, d: int, trials: int, seed: int, *, ridge: float = 0.0, **options) -> Estimate:
+    """The mean square error of the least-squares (or ridge) memory, averaged over the stored keys.
+
+    Args and errors as :func:`measure_interference`; ``ridge`` as in :func:`least_squares_recall`.
+    """
+    _require(n=n, d=d)
+    trial = partial(_least_squares_trial, n, d, ridge)
+    return montecarlo.estimate(trial, trials, seed, block=montecarlo.block_size(n * (n + 2 * d)), **options)
+
+
+def _least_squares_trial(n, d, ridge, size, keys, values):
+    us = stimuli.sphere(size, n, d, generator=values)
+    return least_squares_recall(stimuli.sphere(size, n, d, generator=keys), us, ridge).square().sum(-1).mean(-1)
+
+
+def measure_gain(n: int, d: int, gain: float, trials: int, seed: int, **options) -> Estimate:
+    """The mean square error of Hebb's memory whose answer is multiplied by ``gain``.
+
+    Args and errors otherwise as :func:`measure_interference`.
+    """
+    _require(n=n, d=d)
+    trial = partial(_gain_trial, n, d, gain)
+    return montecarlo.estimate(trial, trials, seed, block=montecarlo.block_size(3 * n * d), **options)
+
+
+def _gain_trial(n, d, gain, size, keys, values):
+    us = stimuli.sphere(size, n, d, generator=values)
+    error = recall_error(stimuli.sphere(size, n, d, generator=keys), us)
+    return (gain * (error + us) - us).square().sum(-1).mean(-1)
+
+
+def measure_identification(
+    n: int, d: int, m: int, trials: int, seed: int, *, queries: int = 256, **options
+) -> Estimate:
+    """How often a stored key finds its own value, and how often all of those tested do.
+
+    Args:
+        n, d, m: pairs, and dimensions of keys and values.
+        trials, seed: as in :func:`pavlov.montecarlo.estimate`, which takes the other options.
+        queries: how many stored keys a trial tests, at most ``n``. Draws are float32: a decision needs no more.
+
+    Returns:
+        Two outcomes: the share of keys that succeed, and whether all of them do.
+    """
+    _require(n=n, d=min(d, m))
+    queries = min(n, queries)
+    trial = partial(_identification_trial, n, d, m, queries)
+    block = montecarlo.block_size(n * (d + m + queries))
+    return montecarlo.estimate(trial, trials, seed, block=block, **options)
+
+
+def _identification_trial(n, d, m, queries, size, keys, values):
+    ks = stimuli.sphere(size, n, d, generator=keys, dtype=torch.float32)
+    us = stimuli.sphere(size, n, m, generator=values, dtype=torch.float32)
+    right = nearest(ks, us, queries) == torch.arange(queries, device=ks.device)
+    return torch.stack([right.double().mean(-1), right.all(-1).double()], -1)
+
+
+def measure_every_within(
+    n: int, d: int, m: int, trials: int, seed: int, *, epsilon: float = 1.0, **options
+) -> Estimate:
+    """The probability that all ``n`` pairs with random values err by at most ε (see :func:`every_within`)."""
+    _require(n=n, d=min(d, m), epsilon=epsilon)
+    trial = partial(_every_within_trial, n, d, m, epsilon)
+    found = montecarlo.estimate(trial, trials, seed, block=montecarlo.block_size(n * (d + 2 * m)), **options)
+    return montecarlo.proportion(found)
+
+
+def _every_within_trial(n, d, m, epsilon, size, keys, values):
+    us = stimuli.sphere(size, n, m, generator=values)
+    error = recall_error(stimuli.sphere(size, n, d, generator=keys), us).norm(dim=-1)
+    return (error <= epsilon).all(-1)
+
+
+def measure_gap(n: int, d: int, m: int, trials: int, seed: int, **options) -> Estimate:
+    """Mean and mean squared deviation from one of the lead over one competitor (see :func:`gap_variance`)."""
+    _require(n=n - 1, d=min(d, m))
+    trial = partial(_gap_trial, n, d, m)
+    return montecarlo.estimate(trial, trials, seed, block=montecarlo.block_size(n * (d + m)), **options)
+
+
+def _gap_trial(n, d, m, size, keys, values):
+    us = stimuli.sphere(size, n, m, generator=values)
+    ks = stimuli.sphere(size, n, d, generator=keys)
+    overlaps = ks @ ks[:, 0, :, None]  # (size, n, 1): what the memory answers to key 0, as weights of the values
+    lead = ((overlaps * us).sum(-2) * (us[:, 0] - us[:, 1])).sum(-1)
+    return torch.stack([lead, (lead - 1).square()], -1)
+
+
+def measure_softmax(n: int, d: int, beta: float, trials: int, seed: int, **options) -> Estimate:
+    """Softmax attention at a stored key: the mean weight on the target, and the mean leak (:func:`softmax_leak`).
+
+    Args and errors as :func:`measure_interference` and :func:`softmax_leak`.
+    """
+    _require(n=n, d=d)
+    _positive(beta=beta)
+    trial = partial(_softmax_trial, n, d, beta)
+    return montecarlo.estimate(trial, trials, seed, block=montecarlo.block_size(n * d), **options)
+
+
+def _softmax_trial(n, d, beta, size, keys, values):
+    ks = stimuli.sphere(size, n, d, generator=keys)
+    others = (beta * (ks[:, 1:] @ ks[:, 0, :, None] - 1)).exp().sum((-2, -1))
+    return torch.stack([1 / (1 + others), others], -1)
+
+
 def _require(*, n=1, d=1, epsilon=1.0, delta=0.5) -> None:
     """Refuse a size below one, an error that is not positive and a probability outside (0, 1)."""
     for name, value in (("n", n), ("d", d)):
@@ -327,3 +719,9 @@ def _require(*, n=1, d=1, epsilon=1.0, delta=0.5) -> None:
         raise ValueError(f"epsilon must be positive, got {epsilon}")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie between 0 and 1, got {delta}")
+
+
+def _positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive, got {value}")
