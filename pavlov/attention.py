@@ -216,7 +216,7 @@ def _check_inputs(q, k, v, *, beta=None, log_decay=None, initial_state=None, sam
                 f"k {tuple(k.shape)} and v {tuple(v.shape)}, got {tuple(given[name].shape)}"
             )
     _check_batches(given)
-    if log_decay is not None and (log_decay > 0).any():
+    if log_decay is not None and _any_positive(log_decay):
         raise ValueError(
             f"log_decay must be at most 0, got a maximum of {float(log_decay.max()):g}; "
             "pass the logarithm of a decay in (0, 1]"
@@ -230,3 +230,10 @@ def _check_batches(given):
     except RuntimeError:
         shapes = ", ".join(f"{name} {tuple(shape)}" for name, shape in leading.items())
         raise ValueError(f"leading axes must broadcast, got {shapes}") from None
+
+
+def _any_positive(x):
+    try:
+        return bool((x > 0).any())
+    except RuntimeError:  # torch.func.vmap lets nobody look at a number
+        return False

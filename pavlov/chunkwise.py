@@ -36,13 +36,16 @@ def attend(q, k, v, beta, log_decay, state, chunk_size):
     q, k, v = (chunks(x, 2) for x in (q, k, v))
     beta, log_decay = (chunks(x, 1) for x in (beta, log_decay))
     start = state.mT.reshape(q.shape[0], q.shape[-1], v.shape[-1]).to(q.dtype)
-    output, states = _Chunkwise.apply(q, k, v, beta, log_decay, start)
+    output, _, end = _Chunkwise.apply(q, k, v, beta, log_decay, start)
     output = output.flatten(1, 2)[:, :T].reshape(*batch, T, v.shape[-1])
-    return output.to(dtype), states[:, -1].mT.reshape(state.shape).to(dtype)
+    return output.to(dtype), end.mT.reshape(state.shape).to(dtype)
 
 
 class _Chunkwise(torch.autograd.Function):
-    """From chunks ``(B, n, C, ·)`` and a state ``(B, d_k, d_v)`` to outputs and the n + 1 states."""
+    """From chunks ``(B, n, C, ·)`` and a state ``(B, d_k, d_v)`` to outputs, the state before each chunk, and the last.
+
+    The states before the chunks are an output only because the backward pass keeps them.
+    """
 
     generate_vmap_rule = True
 
@@ -50,24 +53,21 @@ class _Chunkwise(torch.autograd.Function):
     def forward(q, k, v, beta, log_decay, start):
         D, a, e = _decays(log_decay, q)
         writes, response = (v, None) if beta is None else _delta_writes(k, v, beta, D, a)[:2]
-        states = _scan(_times(e, k), writes, response, _last(a), start)
-        before = states[:, :-1]
-        if response is not None:
-            writes = writes - response @ before
-        return _times(a, q @ before) + (q @ k.mT * D) @ writes, states
+        before, end, writes = _scan(_times(e, k), writes, response, _last(a), start)
+        return _times(a, q @ before) + (q @ k.mT * D) @ writes, before, end
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:-1], output[1])
+        ctx.save_for_backward(*inputs[:-1], output[1])  # every chunk's first state; the rest is computed again
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, d_output, d_states):
-        q, k, v, beta, log_decay, states = ctx.saved_tensors
+    def backward(ctx, d_output, d_given, d_end):
+        q, k, v, beta, log_decay, before = ctx.saved_tensors
         if d_output is None:
             d_output = torch.zeros_like(v)
         D, a, e = _decays(log_decay, q)
-        before, kept = states[:, :-1], _times(e, k)
+        kept = _times(e, k)
         if beta is None:
             writes, response = v, None
         else:
@@ -78,8 +78,9 @@ class _Chunkwise(torch.autograd.Function):
         scores = q @ k.mT * D
         d_writes = scores.mT @ d_output
         d_before = _times(a, q).mT @ d_output
-        d_after, d_start = _scan_back(kept, response, _last(a), d_writes, d_before, d_states)
-        d_writes = d_writes + kept @ d_after
+        d_before = d_before if d_given is None else d_before + d_given
+        d_end = torch.zeros_like(d_before[:, 0]) if d_end is None else d_end
+        d_after, d_start, d_writes = _scan_back(kept, response, _last(a), d_writes, d_before, d_end)
 
         # The output's two terms and the chunk's end.
         d_scores = d_output @ writes.mT
@@ -121,42 +122,33 @@ def _delta_writes(k, v, beta, D, a):
 
 
 def _scan(kept, writes, response, decay, start):
-    """All states: the only step that must wait for the one before, two matrix products a chunk."""
-    if response is None:
-        added = kept.mT @ writes
-        if decay is None:
-            return torch.cat([start[:, None], added], 1).cumsum(1)
-    states = [start]
+    """State before each chunk, state at the end, and writes: what must wait, two matrix products a chunk."""
+    added = kept.mT @ writes if response is None else None
+    states, all_writes = [start], []
     for i in range(kept.shape[1]):
         state = states[-1]
         held = state if decay is None else decay[:, i, None, None] * state
         if response is None:
             states.append(held + added[:, i])
         else:
-            write = torch.baddbmm(writes[:, i], response[:, i], state, alpha=-1)
-            states.append(torch.baddbmm(held, kept[:, i].mT, write))
-    return torch.stack(states, 1)
+            all_writes.append(torch.baddbmm(writes[:, i], response[:, i], state, alpha=-1))
+            states.append(torch.baddbmm(held, kept[:, i].mT, all_writes[-1]))
+    return torch.stack(states[:-1], 1), states[-1], torch.stack(all_writes, 1) if all_writes else writes
 
 
-def _scan_back(kept, response, decay, d_writes, d_before, d_states):
-    """Gradients of the states after each chunk, and of the first: the scan from the end to the start."""
-    if d_states is not None:
-        d_before = torch.cat([d_before + d_states[:, :-1], d_states[:, -1:]], 1)
-    else:
-        d_before = torch.cat([d_before, torch.zeros_like(d_before[:, :1])], 1) if kept.shape[1] else d_before
-    if response is None and decay is None:
-        d_all = d_before.flip(1).cumsum(1).flip(1)
-        return d_all[:, 1:], d_all[:, 0]
-    found = [d_before[:, -1]]
+def _scan_back(kept, response, decay, d_writes, d_before, d_end):
+    """Gradients of the state after each chunk, of the first state, and of the writes: the scan from end to start."""
+    found, all_writes = [d_end], []
     for i in reversed(range(kept.shape[1])):
         d_state = found[-1]
         held = d_before[:, i] + (d_state if decay is None else decay[:, i, None, None] * d_state)
         if response is not None:
-            d_write = torch.baddbmm(d_writes[:, i], kept[:, i], d_state)
-            held = torch.baddbmm(held, response[:, i].mT, d_write, alpha=-1)
+            all_writes.append(torch.baddbmm(d_writes[:, i], kept[:, i], d_state))
+            held = torch.baddbmm(held, response[:, i].mT, all_writes[-1], alpha=-1)
         found.append(held)
-    d_all = torch.stack(found[::-1], 1)
-    return d_all[:, 1:], d_all[:, 0]
+    d_after = torch.stack(found[-2::-1], 1)
+    d_writes = torch.stack(all_writes[::-1], 1) if all_writes else d_writes + kept @ d_after
+    return d_after, found[-1], d_writes
 
 
 def _decays(log_decay, like):
