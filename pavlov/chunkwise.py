@@ -54,7 +54,7 @@ class _Chunkwise(torch.autograd.Function):
         D, a, e = _decays(log_decay, q)
         writes, response = (v, None) if beta is None else _delta_writes(k, v, beta, D, a)[:2]
         before, end, writes = _scan(_times(e, k), writes, response, _last(a), start)
-        return _times(a, q @ before) + (q @ k.mT * D) @ writes, before, end
+        return _add_product(_times(a, q @ before), _masked(q @ k.mT, D), writes), before, end
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -75,7 +75,7 @@ class _Chunkwise(torch.autograd.Function):
             writes = writes - response @ before
 
         # From the outputs back to what each chunk wrote and read.
-        scores = q @ k.mT * D
+        scores = _masked(q @ k.mT, D)
         d_writes = scores.mT @ d_output
         d_before = _times(a, q).mT @ d_output
         d_before = d_before if d_given is None else d_before + d_given
@@ -85,9 +85,9 @@ class _Chunkwise(torch.autograd.Function):
         # The output's two terms and the chunk's end.
         d_scores = d_output @ writes.mT
         d_read, d_kept = d_output @ before.mT, writes @ d_after.mT
-        masked = d_scores * D
-        d_q = _times(a, d_read) + masked @ k
-        d_k = _times(e, d_kept) + masked.mT @ q
+        masked = _masked(d_scores, D)
+        d_q = _add_product(_times(a, d_read), masked, k)
+        d_k = _add_product(_times(e, d_kept), masked.mT, q)
         d_v, d_beta, d_log_decay = d_writes, None, None
         if log_decay is not None:
             d_pairs, d_a = d_scores * scores, (d_read * q).sum(-1)
@@ -96,15 +96,15 @@ class _Chunkwise(torch.autograd.Function):
 
         # The writes: L U = β (V - a K Z), so the error's gradient solves the transposed system.
         if beta is not None:
-            d_rhs = inverse.mT @ d_writes
-            d_lower = -(d_rhs @ writes.mT).tril(-1)
-            d_asked = -d_rhs @ before.mT
-            d_beta = (d_rhs * v).sum(-1) + (_times(a, d_asked) * k).sum(-1) + (d_lower * overlaps).sum(-1)
-            d_v, d_asked = beta[..., None] * d_rhs, beta[..., None] * d_asked
-            d_overlap = beta[..., None] * d_lower * D
-            d_k = d_k + _times(a, d_asked) + (d_overlap + d_overlap.mT) @ k
+            d_rhs, rate = inverse.mT @ d_writes, beta[..., None]
+            d_lower = (d_rhs @ writes.mT).tril(-1)  # this and the next with their sign turned
+            d_asked = d_rhs @ before.mT
+            d_beta = (d_rhs * v).sum(-1) - (_times(a, d_asked) * k).sum(-1) - (d_lower * overlaps).sum(-1)
+            d_v, d_asked, d_lower = rate * d_rhs, -rate * d_asked, -rate * d_lower
+            d_overlaps = d_lower if log_decay is None else d_lower * D
+            d_k = _add_product(d_k + _times(a, d_asked), d_overlaps + d_overlaps.mT, k)
             if log_decay is not None:
-                d_pairs = d_pairs + beta[..., None] * d_lower * overlaps
+                d_pairs = d_pairs + d_lower * overlaps
                 d_a = d_a + (d_asked * k).sum(-1)
 
         if log_decay is not None:
@@ -114,7 +114,7 @@ class _Chunkwise(torch.autograd.Function):
 
 def _delta_writes(k, v, beta, D, a):
     """Writes into an empty state, their response to a state, the inverse, and the overlaps that it inverts."""
-    overlaps = (k @ k.mT * D).tril(-1)
+    overlaps = (k @ k.mT if D.ndim == 2 else k @ k.mT * D).tril(-1)
     lower, eye = beta[..., None] * overlaps, torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
     inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, unitriangular=True)
     scaled = inverse * beta[..., None, :]
@@ -147,7 +147,7 @@ def _scan_back(kept, response, decay, d_writes, d_before, d_end):
             held = torch.baddbmm(held, response[:, i].mT, all_writes[-1], alpha=-1)
         found.append(held)
     d_after = torch.stack(found[-2::-1], 1)
-    d_writes = torch.stack(all_writes[::-1], 1) if all_writes else d_writes + kept @ d_after
+    d_writes = torch.stack(all_writes[::-1], 1) if all_writes else _add_product(d_writes, kept, d_after)
     return d_after, found[-1], d_writes
 
 
@@ -170,6 +170,16 @@ def _decays_back(d_pairs, d_a, d_e, d_all, a, e):
 
 def _times(weights, x):
     return x if weights is None else weights[..., None] * x
+
+
+def _masked(fresh, D):
+    """A new product times D; in place if D is only the mask, which no transform of torch.func can have batched."""
+    return fresh.mul_(D) if D.ndim == 2 else fresh * D
+
+
+def _add_product(x, a, b):
+    """``x + a @ b`` in one pass."""
+    return torch.baddbmm(x.flatten(0, 1), a.flatten(0, 1), b.flatten(0, 1)).view_as(x)
 
 
 def _last(a):
