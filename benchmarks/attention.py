@@ -112,8 +112,8 @@ def fla(operator):
         return lambda q, k, v: module.naive_chunk_linear_attn(q, k, v, scale=1.0).transpose(1, 2), _time_first
     if operator == "delta":  # it divides queries by √d
         return lambda q, k, v, b: module.delta_rule_chunkwise(q, k, v, b)[0], _scaled
-    return lambda q, k, v, b, g: (
-        module.naive_chunk_gated_delta_rule(q, k, v, g, b, scale=1.0)[0].transpose(1, 2)
+    return lambda q, k, v, b, g: module.naive_chunk_gated_delta_rule(q, k, v, g, b, scale=1.0)[0].transpose(
+        1, 2
     ), _time_first
 
 
