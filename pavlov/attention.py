@@ -30,6 +30,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pavlov import chunkwise
+from pavlov.chunkwise import causal_mask, decay_between
+
 Form = Literal["parallel", "recurrent", "chunkwise"]
 FORMS = ("parallel", "recurrent", "chunkwise")
 
@@ -120,7 +123,7 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = 
         raise ValueError(f"scale must be finite, got {scale}")
     scores = scale * q @ k.mT  # (..., T_q, T)
     if causal:
-        scores = scores.masked_fill(~_causal_mask(scores.shape[-1], scores), -math.inf)
+        scores = scores.masked_fill(~causal_mask(scores.shape[-1], scores), -math.inf)
     return scores.softmax(-1) @ v
 
 
@@ -143,9 +146,13 @@ def _attend(q, k, v, beta, log_decay, state, form, chunk_size):
     q, k, v = (x.expand(*batch, T, x.shape[-1]) for x in (q, k, v))
     beta, log_decay = (None if x is None else x.expand(*batch, T) for x in (beta, log_decay))
     state = q.new_zeros(*batch, d_v, d_k) if state is None else state.expand(*batch, d_v, d_k)
+    if T == 0:
+        return v, state
     if form == "recurrent":
         return _recurrent(q, k, v, beta, log_decay, state)
-    return _chunkwise(q, k, v, beta, log_decay, state, max(T, 1) if form == "parallel" else chunk_size)
+    if form == "parallel":
+        return _chunk(q, k, v, beta, log_decay, state)
+    return chunkwise.attend(q, k, v, beta, log_decay, state, chunk_size)
 
 
 def _recurrent(q, k, v, beta, log_decay, state):
@@ -159,27 +166,16 @@ def _recurrent(q, k, v, beta, log_decay, state):
             write = beta[..., t, None, None] * (write - state @ key)
         state = state + write @ key.mT  # (..., d_v, d_k)
         outputs.append((state @ q[..., t, :, None]).squeeze(-1))
-    return (torch.stack(outputs, -2) if outputs else v), state
-
-
-def _chunkwise(q, k, v, beta, log_decay, state, chunk_size):
-    """Parallel inside a chunk, recurrent between chunks."""
-    outputs = []
-    for start in range(0, q.shape[-2], chunk_size):
-        chunk = slice(start, start + chunk_size)
-        per_step = (None if x is None else x[..., chunk] for x in (beta, log_decay))
-        output, state = _chunk(q[..., chunk, :], k[..., chunk, :], v[..., chunk, :], *per_step, state)
-        outputs.append(output)
-    return (torch.cat(outputs, -2) if outputs else v), state
+    return torch.stack(outputs, -2), state
 
 
 def _chunk(q, k, v, beta, log_decay, state):
     """One chunk at once: what every step inherits from the state, plus what it reads from the chunk's own writes."""
     if log_decay is None:
-        between = _causal_mask(q.shape[-2], q).to(q.dtype)  # D: decay from j to i
+        between = causal_mask(q.shape[-2], q).to(q.dtype)  # D: decay from j to i
         since = to_end = q.new_ones(q.shape[-2])
     else:
-        between = _decay_between(log_decay)  # (..., C, C)
+        between = decay_between(log_decay)  # (..., C, C)
         since, to_end = log_decay.cumsum(-1).exp(), between[..., -1, :]  # (..., C)
     inherited = since[..., None] * (k @ state.mT)  # (..., C, d_v)
     writes = v if beta is None else _delta_writes(k, v - inherited, beta, between)  # (..., C, d_v)
@@ -191,22 +187,6 @@ def _delta_writes(k, error, beta, between):
     r"""The writes :math:`u_i = \beta_i (e_i - \sum_{j<i} D_{ij} (k_i \cdot k_j) u_j)`: forward substitution."""
     overlaps = (beta[..., None] * (k @ k.mT) * between).tril(-1)
     return torch.linalg.solve_triangular(overlaps, beta[..., None] * error, upper=False, unitriangular=True)
-
-
-def _decay_between(log_decay):
-    r"""The decay from step j to step i, :math:`D_{ij} = \exp(\sum_{j < s \le i} g_s)` for j ≤ i, else 0.
-
-    Each sum is accumulated on its own: a difference of two cumulative sums would cancel under strong decay. The
-    mask comes before the exponential, so that no infinity reaches a gradient.
-    """
-    C = log_decay.shape[-1]
-    mask = _causal_mask(C, log_decay)
-    steps = log_decay[..., :, None].expand(*log_decay.shape, C).masked_fill(~mask.tril(-1), 0)
-    return steps.cumsum(-2).masked_fill(~mask, -math.inf).exp()
-
-
-def _causal_mask(T, like):
-    return torch.ones(T, T, dtype=torch.bool, device=like.device).tril()
 
 
 def _check_inputs(q, k, v, *, beta=None, log_decay=None, initial_state=None, same_length=True):
@@ -236,7 +216,7 @@ def _check_inputs(q, k, v, *, beta=None, log_decay=None, initial_state=None, sam
                 f"k {tuple(k.shape)} and v {tuple(v.shape)}, got {tuple(given[name].shape)}"
             )
     _check_batches(given)
-    if log_decay is not None and (log_decay > 0).any():
+    if log_decay is not None and _any_positive(log_decay):
         raise ValueError(
             f"log_decay must be at most 0, got a maximum of {float(log_decay.max()):g}; "
             "pass the logarithm of a decay in (0, 1]"
@@ -250,3 +230,10 @@ def _check_batches(given):
     except RuntimeError:
         shapes = ", ".join(f"{name} {tuple(shape)}" for name, shape in leading.items())
         raise ValueError(f"leading axes must broadcast, got {shapes}") from None
+
+
+def _any_positive(x):
+    try:
+        return bool((x > 0).any())
+    except RuntimeError:  # torch.func.vmap lets nobody look at a number
+        return False
