@@ -70,9 +70,12 @@ def ours(operator, form="chunkwise"):
     return call, lambda name, x: x
 
 
-def scan_products(kept, writes, response, state):
+def scan_products(kept, response, state):
+    states = []
     for i in range(kept.shape[1]):
+        states.append(state)
         state = kept[:, i].mT @ (response[:, i] @ state)
+    return torch.stack(states, 1)
 
 
 def floor(operator):
@@ -80,12 +83,12 @@ def floor(operator):
 
     def call(q, k, v, b=None, g=None):
         q, k, v = (x.flatten(0, 1).unflatten(1, (-1, 64 if operator == "linear" else 32)) for x in (q, k, v))
-        states, scores = k.mT @ v, q @ k.mT
-        if operator != "linear":
-            overlaps = k @ k.mT
-            v = overlaps @ v
-            scan_products(k, v, overlaps @ k, states[:, 0])
-        return q @ states, scores @ v
+        scores = q @ k.mT
+        if operator == "linear":
+            return q @ (k.mT @ v), scores @ v
+        overlaps = k @ k.mT
+        start = k.new_zeros(k.shape[0], k.shape[-1], v.shape[-1])
+        return q @ scan_products(k, overlaps @ k, start), scores @ (overlaps @ v)
 
     return call, lambda name, x: x
 
