@@ -306,7 +306,7 @@ def leak(n: int, d: int, beta: float) -> float:
 def measure_random_features(
     q: Tensor, k: Tensor, m: int, trials: int, seed: int, *, beta: float = 1.0, orthogonal: bool = False, **options
 ) -> Estimate:
-    r"""The kernel of ``m`` random features over the true one: its mean, and its squared deviation from one.
+    r"""The kernel of ``m`` random features, divided by the true one.
 
     Args:
         q, k: one query and one key, ``(d,)``.
@@ -316,7 +316,7 @@ def measure_random_features(
         orthogonal: as in :func:`projections`.
 
     Returns:
-        An estimate with two entries.
+        An estimate with three entries: the ratio, its squared deviation from one, and how often it is below one half.
 
     Raises:
         ValueError: if ``m < 1`` or ``beta <= 0``.
@@ -330,7 +330,7 @@ def _feature_trial(q, k, m, beta, orthogonal, size, keys, values):
     w = projections(size, m, len(q), generator=keys, orthogonal=orthogonal, dtype=q.dtype)
     query, key = positive_features(torch.stack([q, k]), w, beta).unbind(-2)  # each (size, m)
     ratio = (query * key).sum(-1) / (beta * q @ k).exp()
-    return torch.stack([ratio, (ratio - 1).square()], dim=-1)
+    return torch.stack([ratio, (ratio - 1).square(), (ratio < 0.5).to(ratio.dtype)], dim=-1)
 
 
 def measure_leak(n: int, d: int, beta: float, trials: int, seed: int, **options) -> Estimate:
