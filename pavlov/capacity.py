@@ -23,7 +23,7 @@ from scipy import special
 from scipy.optimize import brentq
 from torch import Tensor
 
-from pavlov import montecarlo, stimuli
+from pavlov import kernels, montecarlo, stimuli
 from pavlov.montecarlo import Estimate
 
 # Theorem 4: the mean square
@@ -459,25 +459,6 @@ def gap_variance(n: int, d: int, m: int) -> float:
     return (1 + 1 / d) * (1 + 1 / m) - 1 + 2 * (n - 2) / (d * m)
 
 
-def softmax_leak(n: int, d: int, beta: float) -> float:
-    r"""The competitors' total weight against the target's, in the mean, before normalisation (theorem 6).
-
-    .. math:: \mathbb{E}\sum_{i \ne j} e^{\beta(\rho_{ij} - 1)} = (n-1)\, e^{-\beta}\,
-              \Gamma(\tfrac d2) \big(\tfrac 2\beta\big)^{d/2-1} I_{d/2-1}(\beta)
-
-    Args:
-        n: stored pairs.
-        d: dimension of the keys, at least two.
-        beta: inverse temperature, for keys and queries of length one.
-
-    Raises:
-        ValueError: if ``n < 1``, ``d < 2`` or ``beta <= 0``.
-    """
-    _require(n=n, d=d - 1)
-    _positive(beta=beta)
-    return (n - 1) * math.exp(_log_leak(d, beta))
-
-
 def capacity_at(success, level: float) -> float:
     """The number of pairs at which a falling ``success(n)`` crosses a level; infinite if it never does below 1e12."""
     if success(1) < level:
@@ -520,7 +501,7 @@ def ladder(
         raise ValueError(f"epsilon must be below 1, got {epsilon}: with it a memory that answers 0 passes")
     beta = math.sqrt(d) if beta is None else beta
     _positive(ridge=ridge, beta=beta)
-    sharp = 1 + epsilon / (2 - epsilon) * float(np.exp(min(700, -_log_leak(d, beta))))  # 1e304 stands for more
+    sharp = 1 + epsilon / (2 - epsilon) * math.exp(min(700, -kernels.log_leak(d, beta)))  # 1e304 stands for more
     allowed = epsilon**2
     keep = 1 - delta
     rows = [
@@ -557,13 +538,6 @@ def _shape(n: float, d: int, m: int) -> float:
 def _squared_error_quantile(n: float, d: int, m: int, probability):
     shape = _shape(n, d, m)
     return special.gammaincinv(shape, probability) * (n - 1) / d / shape
-
-
-def _log_leak(d: int, beta: float) -> float:
-    r"""Logarithm of :math:`\mathbb{E} e^{\beta(\rho-1)}`, by quadrature, which does not overflow."""
-    t = math.pi * ((np.arange(20_000) + 0.5) / 20_000 - 0.5)  # midpoints: spectrally accurate at any d
-    density = (d - 2) * np.log(np.cos(t))
-    return float(special.logsumexp(density + beta * (np.sin(t) - 1)) - special.logsumexp(density))
 
 
 # The ladder, to be measured
@@ -691,23 +665,6 @@ def _gap_trial(n, d, m, size, keys, values):
     overlaps = ks @ ks[:, 0, :, None]  # (size, n, 1): what the memory answers to key 0, as weights of the values
     lead = ((overlaps * us).sum(-2) * (us[:, 0] - us[:, 1])).sum(-1)
     return torch.stack([lead, (lead - 1).square()], -1)
-
-
-def measure_softmax(n: int, d: int, beta: float, trials: int, seed: int, **options) -> Estimate:
-    """Softmax attention at a stored key: the mean weight on the target, and the mean leak (:func:`softmax_leak`).
-
-    Args and errors as :func:`measure_interference` and :func:`softmax_leak`.
-    """
-    _require(n=n, d=d)
-    _positive(beta=beta)
-    trial = partial(_softmax_trial, n, d, beta)
-    return montecarlo.estimate(trial, trials, seed, block=montecarlo.block_size(n * d), **options)
-
-
-def _softmax_trial(n, d, beta, size, keys, values):
-    ks = stimuli.sphere(size, n, d, generator=keys)
-    others = (beta * (ks[:, 1:] @ ks[:, 0, :, None] - 1)).exp().sum((-2, -1))
-    return torch.stack([1 / (1 + others), others], -1)
 
 
 def _require(*, n=1, d=1, epsilon=1.0, delta=0.5) -> None:

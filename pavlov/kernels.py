@@ -261,21 +261,20 @@ def median_feature(beta: float, overlap: float = 1.0) -> float:
 # Temperature
 
 
-def log_mean_exponential(d: int, beta: float) -> float:
-    r"""The logarithm of :math:`\mathbb{E}\, e^{\beta\rho}` for random unit keys.
+def log_leak(d: int, beta: float) -> float:
+    r"""The logarithm of one random key's weight against the target's, :math:`\mathbb{E}\, e^{\beta(\rho - 1)}`.
 
     .. math:: \mathbb{E}\, e^{\beta\rho} = \Gamma(\tfrac d2) \big(\tfrac 2\beta\big)^{d/2-1} I_{d/2-1}(\beta)
               = \sum_{p \ge 0} \prod_{j=1}^{p} \frac{\beta^2 / 4}{j\,(d/2 + j - 1)}
 
     All terms of the series are positive, so it neither cancels nor, in logarithms, overflows.
 
-    Raises:
-        ValueError: if ``d < 1`` or ``beta <= 0``.
+    Args and errors as :func:`leak`.
     """
     _require(d=d, beta=beta)
     p = np.arange(1, math.ceil(beta / 2 + 12 * math.sqrt(beta) + 60))  # the terms peak before p = β/2
     steps = 2 * math.log(beta / 2) - np.log(p) - np.log(d / 2 + p - 1)
-    return float(special.logsumexp(np.concatenate([[0.0], np.cumsum(steps)])))
+    return float(special.logsumexp(np.concatenate([[0.0], np.cumsum(steps)]))) - beta
 
 
 def leak(n: int, d: int, beta: float) -> float:
@@ -297,7 +296,7 @@ def leak(n: int, d: int, beta: float) -> float:
         ValueError: if ``n < 1``, ``d < 1`` or ``beta <= 0``.
     """
     _require(n=n, d=d, beta=beta)
-    return (n - 1) * math.exp(log_mean_exponential(d, beta) - beta)
+    return (n - 1) * math.exp(log_leak(d, beta))
 
 
 # Measurements

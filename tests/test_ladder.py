@@ -2,12 +2,11 @@
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
 import torch
 
-from pavlov import capacity, stimuli
+from pavlov import capacity, kernels, stimuli
 
 
 def draws(*shapes, seed=0):
@@ -85,24 +84,10 @@ def test_identification_has_sane_limits():
     assert capacity.identification_every(50, 32, 32) < capacity.identification(50, 32, 32)
 
 
-@pytest.mark.parametrize(("d", "beta"), [(2, 1.0), (5, 3.0), (64, 8.0), (64, 64.0)])
-def test_the_leak_is_the_bessel_function(d, beta):
-    with mpmath.workdps(40):
-        nu = mpmath.mpf(d) / 2 - 1
-        exact = mpmath.gamma(nu + 1) * (2 / mpmath.mpf(beta)) ** nu * mpmath.besseli(nu, beta) * mpmath.exp(-beta)
-    assert capacity.softmax_leak(11, d, beta) == pytest.approx(10 * float(exact), rel=1e-6)
-
-
 def test_the_leak_falls_at_the_rate_of_its_saddle_point():
-    rate = -math.log(capacity.softmax_leak(2, 1000, 1000)) / 1000
+    rate = -math.log(kernels.leak(2, 1000, 1000)) / 1000
     rho = (math.sqrt(5) - 1) / 2
     assert rate == pytest.approx(1 - rho - math.log(1 - rho**2) / 2, abs=1e-3)
-
-
-def test_softmax_weights_are_those_of_softmax():
-    got = capacity.measure_softmax(5, 8, 4.0, 20_000, 1)
-    agrees(got[1], capacity.softmax_leak(5, 8, 4.0), 1.05 * capacity.softmax_leak(5, 8, 4.0))
-    assert got.mean[0] > 1 / (1 + capacity.softmax_leak(5, 8, 4.0)) + 5 * got.stderr[0]
 
 
 def test_the_ladder_names_the_most_pairs_of_each_criterion():
@@ -115,7 +100,7 @@ def test_the_ladder_names_the_most_pairs_of_each_criterion():
     assert capacity.ridge_error(table["ridge"], 48, 0.1) <= 0.36 < capacity.ridge_error(table["ridge"] + 1, 48, 0.1)
     n = table["identify one"]
     assert capacity.identification(n, 48, 80) >= 0.9 > capacity.identification(n + 1, 48, 80)
-    leak = capacity.softmax_leak(table["softmax"], 48, math.sqrt(48))
+    leak = kernels.leak(table["softmax"], 48, math.sqrt(48))
     assert 2 * leak / (1 + leak) <= 0.6
 
 
@@ -136,7 +121,6 @@ def test_the_slope_of_a_power_is_its_exponent():
         (lambda: capacity.ladder(64, 64, delta=0), "delta must lie between 0 and 1"),
         (lambda: capacity.ladder(64, 64, beta=-1.0), "beta must be positive, got -1"),
         (lambda: capacity.ridge_error(4, 4, 0), "ridge must be positive, got 0"),
-        (lambda: capacity.softmax_leak(4, 4, 0), "beta must be positive, got 0"),
         (lambda: capacity.identification(0, 4, 4), "n must be at least 1, got 0"),
         (lambda: capacity.identification(4, 4, 2), "at least"),
         (lambda: capacity.gap_variance(1, 4, 4), "at least"),
