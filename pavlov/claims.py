@@ -19,6 +19,7 @@ from pavlov.montecarlo import Estimate
 
 MIME = "application/vnd.pavlov.check+json"
 SIGMAS = 5  # standard errors: a true prediction misses by chance once in two million checks
+LONGEST = 80  # characters of an expression on the page; all of it is compared
 PERTURBATION = 0.05  # a theory that is off by so much must be rejected
 
 
@@ -156,7 +157,8 @@ def _show(value) -> str:
         return f"{float(value):.4g}"
     if isinstance(value, tuple):
         return ", ".join(map(_show, value))
-    return str(value).replace("**", "^").replace("*", "·")  # stars would be emphasis in Markdown
+    text = str(value).replace("**", "^").replace("*", "·")  # stars would be emphasis in Markdown
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _report(
